@@ -1,0 +1,71 @@
+"""funcgrad: NumPy code in; exact derivatives of any order, batched and compiled, out.
+
+    import numpy as np
+    import funcgrad as fg
+
+    def loss(params, x, y):
+        return np.mean((np.tanh(x @ params["w"]) + params["b"] - y) ** 2)
+
+    gradient = fg.grad(loss)(params, x, y)        # a dict like params
+    step = fg.jit(fg.value_and_grad(loss))        # traced once, then run
+    curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
+"""
+
+from funcgrad import errors, lowering, numpy
+from funcgrad.api import (
+    Jit,
+    ShapeDtypeStruct,
+    eval_shape,
+    grad,
+    hessian,
+    hvp,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jit,
+    jvp,
+    linearize,
+    make_program,
+    show,
+    stop_gradient,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+from funcgrad.base.dtypes import float0
+from funcgrad.core.array import Array, config
+from funcgrad.core.ir import Program
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Array",
+    "Jit",
+    "Program",
+    "ShapeDtypeStruct",
+    "config",
+    "errors",
+    "eval_shape",
+    "float0",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jit",
+    "jvp",
+    "linearize",
+    "lowering",
+    "make_program",
+    "nn",
+    "numpy",
+    "optim",
+    "show",
+    "stop_gradient",
+    "tree",
+    "tree_util",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]

@@ -1,0 +1,118 @@
+"""Looking inside: make_program, eval_shape, show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from funcgrad.api.tracing import (
+    Traced,
+    boundary,
+    function_name,
+    leaf,
+    leaf_names,
+    require_callable,
+    trace,
+    value_and_aval,
+)
+from funcgrad.base import tree
+from funcgrad.base.errors import ParameterError
+from funcgrad.core.ir import Aval, Program, make_aval
+from funcgrad.numpy.operands import given_dtype, given_shape
+
+STAGES = ("program",)
+
+
+def ShapeDtypeStruct(shape: Any, dtype: Any) -> Aval:
+    """A stand-in for an array of that shape and dtype, for `eval_shape` and `make_program`.
+
+    Examples
+    --------
+    >>> import funcgrad as fg
+    >>> str(fg.ShapeDtypeStruct((3, 4), "float32"))
+    'f32[3,4]'
+    """
+    return make_aval(given_shape("ShapeDtypeStruct", shape), given_dtype("ShapeDtypeStruct", dtype))
+
+
+def abstract_leaf(x: Any, name: str) -> Aval:
+    """The type of a leaf: an array, a number, or anything with `shape` and `dtype`."""
+    if isinstance(x, Aval):
+        return x
+    if not isinstance(x, np.ndarray | np.generic) and hasattr(x, "shape") and hasattr(x, "dtype"):
+        return make_aval(tuple(x.shape), np.dtype(x.dtype), bool(getattr(getattr(x, "aval", None), "weak", False)))
+    return value_and_aval(leaf(x, name))[1]
+
+
+def abstract_trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], purpose: str) -> Traced:
+    """Trace `f` on types alone."""
+    leaves, treedef = tree.flatten((args, kwargs), lambda x: isinstance(x, Aval))
+    args_tree = treedef.children()[0]
+    names = leaf_names(f, args_tree, list(range(len(args))))
+    names += [n for k in sorted(kwargs) for n in tree.leaf_paths(tree.structure(kwargs[k]), k)]
+    inputs = [(None, abstract_leaf(x, n)) for x, n in zip(leaves, names, strict=True)]
+
+    def function(tracers: list[Any]) -> Any:
+        a, k = tree.unflatten(treedef, tracers)
+        return f(*a, **k)
+
+    return trace(function, inputs, names, name=function_name(f), purpose=purpose, shows=False)
+
+
+def make_program(f: Callable[..., Any]) -> Callable[..., Program]:
+    """A function that traces `f` and returns the Program instead of running it.
+
+    Arrays that `f` captured are the first inputs of the Program, ``c0, c1, ...``.
+
+    Examples
+    --------
+    >>> import numpy as np, funcgrad as fg
+    >>> print(fg.make_program(lambda x: -x)(np.ones(3)))  # doctest: +ELLIPSIS
+    program f(x: f64[3]) -> f64[3] {
+      a: f64[3] = neg x...
+      return a
+    }
+    """
+    require_callable(f, "make_program")
+
+    @boundary
+    def make(*args: Any, **kwargs: Any) -> Program:
+        return abstract_trace(f, args, kwargs, "make_program").program
+
+    return make
+
+
+@boundary
+def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The shapes and dtypes of ``f(*args, **kwargs)``, without computing anything.
+
+    Arguments may be arrays, numbers, or `ShapeDtypeStruct`; the result has their place.
+
+    Examples
+    --------
+    >>> import funcgrad as fg
+    >>> str(fg.eval_shape(lambda x: x.sum(axis=0), fg.ShapeDtypeStruct((3, 4), float)))
+    'f64[4]'
+    """
+    require_callable(f, "eval_shape")
+    traced = abstract_trace(f, args, kwargs, "eval_shape")
+    return tree.unflatten(traced.out_tree, traced.program.out_avals)
+
+
+@boundary
+def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: Any) -> str:
+    """Print and return the text of a stage of ``f(*args, **kwargs)``. For a gradient pass ``grad(f)``.
+
+    Parameters
+    ----------
+    stage
+        ``"program"``: the Program as traced.
+    """
+    require_callable(f, "show")
+    if stage not in STAGES:
+        raise ParameterError(f"show: there is no stage {stage!r}", hint=f"stages are {', '.join(map(repr, STAGES))}")
+    text = str(abstract_trace(f, args, kwargs, "show").program)
+    print(text)
+    return text

@@ -1,0 +1,388 @@
+"""jit: a function traced once per kind of argument, then run as one operation.
+
+The key of a specialisation: tree structure, shapes, dtypes and weakness of the traced arguments, and type and
+value of the static ones. Arrays that the function captures are frozen when it is traced.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import weakref
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad.api.inspect import abstract_leaf
+from funcgrad.api.tracing import (
+    Traced,
+    boundary,
+    function_name,
+    leaf,
+    leaf_names,
+    require_callable,
+    results,
+    trace,
+    value_and_aval,
+)
+from funcgrad.base import tree
+from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentError
+from funcgrad.control.call import call
+from funcgrad.core.array import Array
+from funcgrad.core.ir import Aval, Program, make_aval
+from funcgrad.core.trace import Tracer
+
+CACHE_SIZE = 4096
+CacheInfo = namedtuple("CacheInfo", "hits misses size")
+
+
+class _Cache:
+    """Specialisations of one function: least recently used ones are dropped beyond `CACHE_SIZE`."""
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[Hashable, Traced] = OrderedDict()
+        self.hits = 0
+        self.misses = 0
+        self.lock = threading.Lock()
+
+    def find(self, key: Hashable) -> Traced | None:
+        with self.lock:
+            entry = self.entries.get(key)
+            if entry is not None:
+                self.entries.move_to_end(key)
+                self.hits += 1
+            return entry
+
+    def store(self, key: Hashable, entry: Traced) -> None:
+        with self.lock:
+            self.misses += 1
+            self.entries[key] = entry
+            if len(self.entries) > CACHE_SIZE:
+                self.entries.popitem(last=False)
+
+
+_caches: weakref.WeakKeyDictionary[Any, _Cache] = weakref.WeakKeyDictionary()
+
+
+def _cache_of(f: Any) -> _Cache:
+    try:
+        return _caches.setdefault(f, _Cache())
+    except TypeError:  # not hashable, or without weak references
+        return _Cache()
+
+
+class Lowered:
+    """A traced call of a jitted function.
+
+    Attributes
+    ----------
+    program : Program
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def as_text(self, stage: str = "program") -> str:
+        """The text of a stage."""
+        if stage != "program":
+            raise ParameterError(f"there is no stage {stage!r}", hint="stages are 'program'")
+        return str(self.program)
+
+
+class Jit:
+    """What `jit` returns: call it as the function."""
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        static_argnums: tuple[int, ...],
+        static_argnames: tuple[str, ...],
+        donate_argnums: tuple[int, ...],
+        donate_argnames: tuple[str, ...],
+        options: tuple[Hashable, ...],
+    ) -> None:
+        functools.update_wrapper(self, f)
+        self.__wrapped__ = f
+        self._static = static_argnums, static_argnames
+        self._donated = donate_argnums, donate_argnames
+        self._options = (static_argnums, static_argnames, *options)
+        self._cache = _cache_of(f)
+        self._name = function_name(f)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _call(self, args, kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __reduce__(self) -> str:
+        return str(getattr(self.__wrapped__, "__qualname__", self._name))
+
+    def __repr__(self) -> str:
+        return f"<jit of {self._name}>"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.__wrapped__)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Program:
+        """The Program for these arguments (arrays, or `ShapeDtypeStruct`)."""
+        return self._specialize(args, kwargs)[0].program
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The stages of the lowering for these arguments."""
+        return Lowered(self.trace(*args, **kwargs))
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of the result, without computing anything."""
+        traced = self._specialize(args, kwargs)[0]
+        return tree.unflatten(traced.out_tree, traced.program.out_avals)
+
+    def clear_cache(self) -> None:
+        """Forget all specialisations."""
+        self._cache.entries.clear()
+
+    def cache_info(self) -> CacheInfo:
+        """Hits, misses, and the number of specialisations kept."""
+        return CacheInfo(self._cache.hits, self._cache.misses, len(self._cache.entries))
+
+    # -- finding the specialisation
+
+    def _specialize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[Any], list[bool]]:
+        """The traced function for these arguments, the traced leaves, and which of them are donated."""
+        argnums, argnames = self._static
+        static_args = {i % max(len(args), 1): None for i in argnums if -len(args) <= i < len(args)}
+        static = tuple([(i, type(args[i]), args[i]) for i in sorted(static_args)])
+        static_kw = tuple([(k, type(kwargs[k]), kwargs[k]) for k in sorted(argnames) if k in kwargs])
+        dynamic = tuple([a for i, a in enumerate(args) if i not in static_args])
+        dynamic_kw = {k: v for k, v in kwargs.items() if k not in argnames}
+        leaves, treedef = tree.flatten((dynamic, dynamic_kw), _is_aval)
+        try:
+            types = [_type_of(x) for x in leaves]
+        except TypeError:
+            types = None
+        if types is None:
+            names = self._names(treedef, args, static_args, dynamic_kw)
+            types = [abstract_leaf(x, n) for x, n in zip(leaves, names, strict=True)]
+        key = (self._options, static, static_kw, treedef, tuple(types))
+        try:
+            traced = self._cache.find(key)
+        except TypeError:
+            raise self._unhashable(static, static_kw) from None
+        if traced is None:
+            names = self._names(treedef, args, static_args, dynamic_kw)
+            traced = self._trace(treedef, types, names, static, static_kw, len(args))
+            if not traced.captured_tracer:
+                self._cache.store(key, traced)
+        return traced, leaves, self._donation(treedef, args, static_args, dynamic_kw)
+
+    def _unhashable(self, static: Any, static_kw: Any) -> StaticArgumentError:
+        for where, kind, value in (*static, *static_kw):
+            try:
+                hash(value)
+            except TypeError:
+                what = f"argument {where}" if isinstance(where, int) else f"argument {where!r}"
+                hint = (
+                    "pass a tuple instead of a list"
+                    if kind is list
+                    else "pass it as a traced argument, or make it hashable"
+                )
+                return StaticArgumentError(
+                    f"jit: static {what} of {self._name} is not hashable: {kind.__name__} {value!r:.60}", hint=hint
+                )
+        return StaticArgumentError(f"jit: an argument of {self._name} has a tree that is not hashable")
+
+    def _names(self, treedef: Any, args: Any, static: Any, keywords: Any) -> list[str]:
+        dynamic = [i for i in range(len(args)) if i not in static]
+        positional, named = treedef.children()
+        names = leaf_names(self.__wrapped__, positional, dynamic)
+        for key, child in zip(named.entries(), named.children(), strict=True):
+            names += tree.leaf_paths(child, key)
+        return names
+
+    def _trace(
+        self, treedef: Any, types: Sequence[Aval], names: Any, static: Any, static_kw: Any, count: int
+    ) -> Traced:
+        f = self.__wrapped__
+
+        def function(tracers: list[Any]) -> Any:
+            dynamic, keywords = tree.unflatten(treedef, tracers)
+            rest = iter(dynamic)
+            fixed = {i: value for i, _, value in static}
+            args = [fixed[i] if i in fixed else next(rest) for i in range(count)]
+            return f(*args, **keywords, **{k: v for k, _, v in static_kw})
+
+        return trace(function, [(None, t) for t in types], names, name=self._name, purpose="jit", shows=False)
+
+    def _donation(self, treedef: Any, args: Any, static: Any, keywords: Any) -> list[bool]:
+        nums, words = self._donated
+        if not nums and not words:
+            return []
+        donated = {i % max(len(args), 1) for i in nums if -len(args) <= i < len(args)}
+        positional, named = treedef.children()
+        flags: list[bool] = []
+        dynamic = [i for i in range(len(args)) if i not in static]
+        for i, child in zip(dynamic, positional.children(), strict=True):
+            flags += [i in donated] * child.num_leaves
+        for key, child in zip(named.entries(), named.children(), strict=True):
+            flags += [key in words] * child.num_leaves
+        return flags
+
+
+def _is_aval(x: Any) -> bool:
+    return type(x) is Aval
+
+
+def _type_of(x: Any) -> Aval:
+    """The type of an argument that needs no conversion; TypeError for all others."""
+    kind = type(x)
+    if kind is Tracer:
+        return x.aval  # type: ignore[no-any-return]
+    if kind is np.ndarray or kind is Array:
+        if x.dtype.isbuiltin == 1 and x.dtype.isnative and x.dtype.kind in "biufc":
+            return make_aval(x.shape, x.dtype)
+        raise TypeError
+    if kind is float or kind is int or kind is complex:
+        return value_and_aval(x)[1]
+    raise TypeError
+
+
+@boundary
+def _call(self: Jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    traced, leaves, donated = self._specialize(args, kwargs)
+    values = [value_and_aval(leaf(x, "an argument"))[0] for x in leaves]
+    point = [*traced.constants, *values]
+    raw = list(call(traced.program, *point))
+    out = results(raw, point)
+    if donated and any(donated):
+        out = _donate(out, leaves, donated)
+    return tree.unflatten(traced.out_tree, out)
+
+
+def _donate(out: list[Any], leaves: list[Any], donated: Sequence[bool]) -> list[Any]:
+    """Put results into donated arguments of the same type: the caller gets back the object that they gave."""
+    free = [x for x, d in zip(leaves, donated, strict=True) if d and _owns(x)]
+    free = [x for x in free if sum(np.may_share_memory(x, y) for y in leaves if isinstance(y, np.ndarray)) == 1]
+    for i, value in enumerate(out):
+        if type(value) is not Array:
+            continue
+        for k, target in enumerate(free):
+            if target.shape == value.shape and target.dtype == value.dtype:
+                np.copyto(target, value)
+                out[i] = free.pop(k)
+                break
+    return out
+
+
+def _owns(x: Any) -> bool:
+    return (
+        type(x) in (np.ndarray, Array)
+        and x.flags.owndata
+        and x.flags.writeable
+        and x.flags.aligned
+        and x.flags.c_contiguous
+    )
+
+
+def _numbers(value: Any, what: str) -> tuple[int, ...]:
+    items = (value,) if isinstance(value, int) else tuple(value)
+    if not all(isinstance(i, int) and not isinstance(i, bool) for i in items):
+        raise ArgumentError(f"jit: {what} is an int or a tuple of ints, got {value!r}")
+    return items
+
+
+def _words(value: Any, what: str) -> tuple[str, ...]:
+    items = (value,) if isinstance(value, str) else tuple(value)
+    if not all(isinstance(i, str) for i in items):
+        raise ArgumentError(f"jit: {what} is a string or a tuple of strings, got {value!r}")
+    return items
+
+
+def _complete(f: Any, numbers: tuple[int, ...], words: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Parameters named by position are also meant by keyword, and the other way."""
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        return numbers, words
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    keyword = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for w in words:
+        if w not in keyword and not anything:
+            raise ArgumentError(f"jit: {function_name(f)} has no parameter {w!r}")
+    for n in numbers:
+        if not -len(positional) <= n < len(positional) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            raise ArgumentError(
+                f"jit: position {n} is out of range: {function_name(f)} has {len(positional)} positional parameters"
+            )
+    all_words = {*words, *[positional[n] for n in numbers if -len(positional) <= n < len(positional)]} & (
+        keyword | set(words)
+    )
+    all_numbers = {*numbers, *[i for i, p in enumerate(positional) if p in words]}
+    return tuple(sorted(all_numbers)), tuple(sorted(all_words))
+
+
+def jit(
+    f: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
+    lowering: str = "llvm",
+    fast_math: bool = False,
+    device: Any = None,
+) -> Any:
+    """Trace `f` once per kind of argument, and run the Program after that. Also a decorator, with or without options.
+
+    Inside, arguments have a shape and dtype but no value: Python's ``if`` and ``while`` cannot depend on them.
+    Arrays that `f` captures are frozen when it is traced. The result is that of `f`, with strong dtypes.
+
+    Parameters
+    ----------
+    static_argnums, static_argnames
+        Arguments that are Python values while tracing; hashable. Another value (or type) traces again.
+    donate_argnums, donate_argnames
+        Arguments whose memory may be used for results of the same type. If it is, that very array is returned.
+    lowering, fast_math, device
+        How the Program is made to run.
+
+    Returns
+    -------
+    Jit
+        Callable as `f`; with ``trace``, ``lower``, ``eval_shape``, ``cache_info`` and ``clear_cache``.
+
+    Raises
+    ------
+    StaticArgumentError
+        A static argument is not hashable.
+    TracerBoolConversionError
+        Python control flow depends on a traced value.
+
+    Examples
+    --------
+    >>> import numpy as np, funcgrad as fg
+    >>> step = fg.jit(lambda w, g: w - 0.1 * g)
+    >>> step(np.ones(2), np.ones(2)).tolist()
+    [0.9, 0.9]
+    """
+    if f is None:
+        return functools.partial(
+            jit,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            lowering=lowering,
+            fast_math=fast_math,
+            device=device,
+        )
+    require_callable(f, "jit")
+    if lowering not in ("llvm", "numba"):
+        raise ParameterError(f"jit: lowering is 'llvm' or 'numba', got {lowering!r}")
+    static = _complete(f, _numbers(static_argnums, "static_argnums"), _words(static_argnames, "static_argnames"))
+    donated = _complete(f, _numbers(donate_argnums, "donate_argnums"), _words(donate_argnames, "donate_argnames"))
+    return Jit(f, *static, *donated, (lowering, bool(fast_math), device))

@@ -1,0 +1,193 @@
+"""Reverse mode: grad, value_and_grad, vjp. The linear Program is transposed, then evaluated."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from funcgrad.api.linearization import (
+    all_leaves,
+    arguments,
+    keep,
+    linearization,
+    matching,
+    positions_of,
+    require_inexact,
+    traced_for,
+)
+from funcgrad.api.tracing import Traced, boundary, function_name, like_function, require_callable, results
+from funcgrad.base import tree
+from funcgrad.base.errors import NonScalarOutputError, doing
+from funcgrad.core.evaluate import evaluate
+from funcgrad.core.ir import tangent_aval
+from funcgrad.ops.op import constant
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the value of `f` and its gradient.
+
+    Parameters
+    ----------
+    f
+        Returns a real scalar of shape ``()``; with `has_aux`, a pair of that and any pytree.
+    argnums
+        Which positional arguments to differentiate: one, or a tuple. Their leaves are floats; keyword arguments
+        are never differentiated.
+    has_aux
+        `f` returns ``(value, aux)``; the result is then ``((value, aux), gradient)``.
+
+    Returns
+    -------
+    function
+        ``(*args, **kwargs) -> (value, gradient)``; the gradient has the tree, shapes and dtypes of the argument
+        (of a tuple of arguments if `argnums` is a tuple). A leaf that `f` does not use gets zeros.
+
+    Raises
+    ------
+    NonScalarOutputError
+        The value is not a real scalar.
+    DtypeError
+        A differentiated leaf is an integer or bool.
+
+    Examples
+    --------
+    >>> import funcgrad as fg
+    >>> value, gradient = fg.value_and_grad(lambda x: x * x)(3.0)
+    >>> float(value), float(gradient)
+    (9.0, 6.0)
+    """
+    return _value_and_grad(f, argnums, has_aux, "value_and_grad")
+
+
+def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """A function that returns the gradient of `f`.
+
+    As `value_and_grad`, without the value; with `has_aux` it returns ``(gradient, aux)``.
+
+    Examples
+    --------
+    >>> import funcgrad as fg
+    >>> float(fg.grad(fg.grad(lambda x: x**3))(2.0))
+    12.0
+    """
+    both = _value_and_grad(f, argnums, has_aux, "grad")
+
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, g = both(*args, **kwargs)
+        return (g, value[1]) if has_aux else g
+
+    return like_function(f, gradient, "grad", "The gradient of {name}.")  # type: ignore[no-any-return]
+
+
+def _value_and_grad(f: Any, argnums: Any, has_aux: bool, transform: str) -> Callable[..., Any]:
+    require_callable(f, transform)
+
+    @boundary
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        positions = positions_of(f, argnums, len(args), transform)
+        a = arguments(f, args, kwargs, positions, transform)
+        require_inexact(a, transform)
+        traced, outputs, aux_tree = traced_for(a, transform, has_aux)
+        _require_scalar(f, traced, outputs, transform)
+        with doing(f"differentiating {function_name(f)}"):
+            lin = linearization(a, traced)
+            if lin.moves[0]:
+                n = len(lin.moves)
+                back, flags = lin.backward(tuple([True] + [False] * (sum(lin.moves) - 1)) if n else ())
+                seed = constant(1, tangent_aval(traced.program.out_avals[0]))
+                found = evaluate(back, [*lin.residuals, seed])
+            else:
+                found, flags = [], (False,) * len(a.leaves)
+        borrowed = [*lin.residuals, *a.values, *traced.constants]
+        gradient = all_leaves(a, found, flags, borrowed)
+        gradient = gradient if isinstance(argnums, tuple | list) else gradient[0]
+        values = results(lin.outputs, borrowed)
+        value = tree.unflatten(traced.out_tree, values[:outputs])
+        if has_aux:
+            assert aux_tree is not None
+            value = (value, tree.unflatten(aux_tree, values[outputs:]))
+        return value, gradient
+
+    return like_function(f, value_and_gradient, transform, "The value of {name} and its gradient.")  # type: ignore[no-any-return]
+
+
+def _require_scalar(f: Any, traced: Traced, outputs: int, transform: str) -> None:
+    name = function_name(f)
+    if outputs != 1 or not traced.out_tree.is_leaf():
+        raise NonScalarOutputError(
+            f"{transform} takes a function with one scalar result, but {name} returns a "
+            f"{getattr(traced.out_tree.type, '__name__', 'None')} with {outputs} leaves",
+            hint="for several results use jacrev, vjp, or has_aux=True",
+        )
+    aval = traced.program.out_avals[0]
+    if aval.shape:
+        raise NonScalarOutputError(
+            f"{transform} takes a function with a scalar result, but {name} returns {aval}",
+            hint="sum the result, or use jacrev, vjp, or vmap(grad(f))",
+        )
+    if aval.dtype.kind != "f":
+        raise NonScalarOutputError(f"{transform} takes a function with a real float result, but {name} returns {aval}")
+
+
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of `f`, and the function that carries cotangents back: ``ct -> ct · Jacobian``.
+
+    Parameters
+    ----------
+    primals
+        Arguments of `f`, all positional.
+    has_aux
+        `f` returns ``(output, aux)``; the result is then ``(output, back, aux)``.
+
+    Returns
+    -------
+    output
+        ``f(*primals)``.
+    back
+        Takes a cotangent with the tree, shapes and dtypes of the output; returns a tuple with one cotangent for
+        each primal. Integer leaves have cotangents of dtype `float0`. It may be called many times, and does not
+        change if the arguments or the output are changed in place.
+
+    Examples
+    --------
+    >>> import numpy as np, funcgrad as fg
+    >>> y, back = fg.vjp(lambda x: x * x, np.array([1.0, 2.0]))
+    >>> back(np.array([1.0, 10.0]))[0].tolist()
+    [2.0, 40.0]
+    """
+    require_callable(f, "vjp")
+    return _vjp(f, primals, has_aux)
+
+
+@boundary
+def _vjp(f: Any, primals: tuple[Any, ...], has_aux: bool) -> Any:
+    a = arguments(f, primals, {}, tuple(range(len(primals))), "vjp")
+    traced, outputs, aux_tree = traced_for(a, "vjp", has_aux)
+    name = function_name(f)
+    with doing(f"differentiating {name}"):
+        lin = linearization(a, traced)
+        lin.residuals = keep(lin.residuals, a.values)
+        moves = lin.moves[:outputs]
+        back_program, flags = lin.backward(tuple([True] * sum(moves) + [False] * (sum(lin.moves) - sum(moves))))
+    out_avals = traced.program.out_avals[:outputs]
+    out_tree = traced.out_tree
+    shapes = dataclasses.replace(a, args=(), leaves=[(None, aval) for _, aval in a.leaves])
+    residuals = lin.residuals
+
+    @boundary
+    def back(cotangent: Any) -> Any:
+        """Cotangents of the primals, as a tuple, for a cotangent of the output."""
+        cts = matching(cotangent, out_tree, out_avals, "cotangent", f"the output of {name}")
+        used = [c for c, m in zip(cts, moves, strict=True) if m]
+        found = evaluate(back_program, [*residuals, *used])
+        return all_leaves(shapes, found, flags, [*residuals, *cts])
+
+    values = results(lin.outputs, [*residuals, *a.values, *traced.constants])
+    output = tree.unflatten(out_tree, values[:outputs])
+    if has_aux:
+        assert aux_tree is not None
+        return output, back, tree.unflatten(aux_tree, values[outputs:])
+    return output, back

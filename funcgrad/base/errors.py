@@ -1,0 +1,168 @@
+"""The exceptions of funcgrad.
+
+Every one inherits `FuncgradError` and the Python class that people already catch. The first line of the
+message stands alone; below it come the user's line, what funcgrad was doing, and one hint with working code:
+
+    ShapeError: dot: contracted axes differ: 4 (axis 1 of x: f64[3,4]) and 3 (axis 0 of w: f64[3,4])
+      at train.py:7   h = x @ w
+      while tracing loss for grad
+      hint: x @ w.T has shape (3, 3)
+
+Each class has a page under docs/errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from numpy.exceptions import AxisError as _NumpyAxisError
+
+from funcgrad.base.source import Source, user_source
+
+_doing: ContextVar[str | None] = ContextVar("funcgrad_doing", default=None)
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Say in errors raised inside what was going on, for example ``"tracing loss for grad"``."""
+    token = _doing.set(what)
+    try:
+        yield
+    finally:
+        _doing.reset(token)
+
+
+class FuncgradError(Exception):
+    """Base class of every error that funcgrad raises on purpose.
+
+    Parameters
+    ----------
+    message
+        One line that stands alone: the operation, the operands by name and type, the numbers that clash.
+    hint
+        One line with code that works.
+    source
+        The user's line; by default the innermost frame outside funcgrad. ``None`` where there is none.
+    """
+
+    message: str
+    hint: str | None
+    source: Source | None
+    doing: str | None
+
+    def __init__(self, message: str, *, hint: str | None = None, source: Source | None = None) -> None:
+        self.message = message
+        self.hint = hint
+        self.source = source if source is not None else user_source()
+        self.doing = _doing.get()
+        Exception.__init__(self, message)
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.source is not None:
+            lines.append(f"  at {self.source}   {self.source.text}".rstrip())
+        if self.doing:
+            lines.append(f"  while {self.doing}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def at(self, source: Source | None) -> FuncgradError:
+        """The same error, pointing at `source`."""
+        if source is not None:
+            self.source = source
+        return self
+
+
+class ShapeError(FuncgradError, ValueError):
+    """Shapes that do not fit together."""
+
+
+class DtypeError(FuncgradError, TypeError):
+    """A dtype that the operation does not take."""
+
+
+class AxisError(FuncgradError, _NumpyAxisError):
+    """An axis out of range, or given twice."""
+
+
+class ArgumentError(FuncgradError, TypeError):
+    """An argument of the wrong kind, number or value."""
+
+
+class ParameterError(FuncgradError, ValueError):
+    """A static parameter whose value is not allowed."""
+
+
+class TreeError(FuncgradError, ValueError):
+    """Tree structures that differ, or an object that is no pytree."""
+
+
+class NonScalarOutputError(FuncgradError, TypeError):
+    """`grad` of a function whose result is not a real scalar of shape ``()``."""
+
+
+class TracerValueError(FuncgradError, TypeError):
+    """The value of a traced array was asked for where it is not available."""
+
+
+class TracerBoolConversionError(TracerValueError):
+    """Python control flow (``if``, ``while``, ``and``) on a value that is not known while tracing."""
+
+
+class TracerIntegerConversionError(TracerValueError):
+    """A traced value used where Python needs an integer."""
+
+
+class TracerArrayConversionError(TracerValueError):
+    """A traced value turned into a plain array or float, which would drop its derivative."""
+
+
+class ConcretizationTypeError(TracerValueError):
+    """A shape, axis or other static parameter that depends on a traced value."""
+
+
+class NonConcreteBooleanIndexError(TracerValueError, IndexError):
+    """A boolean mask used as an index while its value is not known."""
+
+
+class UnexpectedTracerError(FuncgradError, TypeError):
+    """A tracer used outside the trace (or the thread) that made it."""
+
+
+class AssignmentError(FuncgradError, TypeError):
+    """In-place assignment to a traced array."""
+
+
+class StaticArgumentError(FuncgradError, ValueError):
+    """A static argument of `jit` that cannot be hashed."""
+
+
+class OutOfBoundsError(FuncgradError, IndexError):
+    """An index outside its axis."""
+
+
+class IndexingError(FuncgradError, IndexError):
+    """An index expression that is not allowed."""
+
+
+class IntegerOverflowError(FuncgradError, OverflowError):
+    """A Python integer that does not fit the dtype."""
+
+
+class UnsupportedError(FuncgradError, NotImplementedError):
+    """Something that funcgrad does not do, on purpose; the hint says what to use."""
+
+
+class RuleError(FuncgradError, NotImplementedError):
+    """A primitive without the rule (jvp, transpose, batch) that a transform needs; says why."""
+
+
+class ProgramError(FuncgradError, AssertionError):
+    """A Program that is not well formed: a bug in a rule, found by the checker."""
+
+
+class UsageError(FuncgradError, TypeError):
+    """A transform applied to something that is not a function, or called in the wrong way."""

@@ -1,0 +1,194 @@
+"""Pytrees: nested containers of leaves, on optree.
+
+dict, list, tuple, namedtuple, OrderedDict, defaultdict, deque and registered classes are nodes; ``None`` is an
+empty node; everything else is a leaf. Dict keys are sorted, so they must be orderable.
+
+    >>> leaves, treedef = flatten({"w": 1, "b": (2, None)})
+    >>> leaves, leaf_paths(treedef, "params")
+    ([2, 1], ('params.b[0]', 'params.w'))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import optree
+
+from funcgrad.base.errors import TreeError, UsageError
+
+NAMESPACE = "funcgrad"
+Treedef = optree.PyTreeSpec
+Path = tuple[Any, ...]
+C = TypeVar("C", bound=type)
+
+
+@lru_cache(maxsize=4096)
+def _require_orderable(treedef: Treedef) -> None:
+    """Raise for dict keys that Python cannot sort; once per tree structure."""
+    if treedef.type is dict:
+        keys = treedef.entries()
+        try:
+            sorted(keys)
+        except TypeError:
+            kinds = sorted({type(k).__name__ for k in keys})
+            raise TreeError(
+                f"dict keys must be orderable, got a mix of {' and '.join(kinds)}: {keys!r}",
+                hint="use keys of one type, for example strings",
+            ) from None
+    for child in treedef.children():
+        _require_orderable(child)
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Treedef]:
+    """Leaves in order, and the structure to put them back."""
+    leaves, treedef = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    _require_orderable(treedef)
+    return leaves, treedef
+
+
+def unflatten(treedef: Treedef, leaves: Iterable[Any]) -> Any:
+    """The tree of structure `treedef` with the given leaves."""
+    return optree.tree_unflatten(treedef, leaves)
+
+
+def structure(tree: Any) -> Treedef:
+    """The structure of a tree."""
+    return flatten(tree)[1]
+
+
+def path_string(path: Iterable[Any]) -> str:
+    """A path as the user would type it: ``.b[0]`` for the entries ``("b", 0)``."""
+    parts = []
+    for entry in path:
+        if isinstance(entry, str) and entry.isidentifier():
+            parts.append(f".{entry}")
+        else:
+            parts.append(f"[{entry!r}]")
+    return "".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def leaf_paths(treedef: Treedef, root: str = "") -> tuple[str, ...]:
+    """A readable path for every leaf, starting with `root`."""
+    return tuple(root + path_string(path) for path in treedef.paths())
+
+
+def describe_mismatch(what: str, expected: Treedef, found: Treedef) -> str:
+    """One line that says where two structures differ first."""
+
+    def walk(a: Treedef, b: Treedef, path: Path) -> str:
+        here = f"at {what}{path_string(path)}" if path else f"in {what}"
+        if a.is_leaf() and b.is_leaf():
+            return ""
+        if a.is_leaf() != b.is_leaf() or a.type is not b.type:
+            return f"{here}: expected {_kind(a)}, got {_kind(b)}"
+        if a.entries() != b.entries():
+            return f"{here}: expected {_kind(a)} with {a.entries()}, got {b.entries()}"
+        for entry, x, y in zip(a.entries(), a.children(), b.children(), strict=True):
+            found = walk(x, y, (*path, entry))
+            if found:
+                return found
+        return ""
+
+    return walk(expected, found, ()) or f"in {what}: node data differ: {expected} and {found}"
+
+
+def _kind(treedef: Treedef) -> str:
+    if treedef.is_leaf():
+        return "a leaf"
+    kind = treedef.type
+    return "None" if kind is type(None) else f"a {kind.__name__}" if kind else "a leaf"
+
+
+def broadcast_prefix(prefix: Any, treedef: Treedef, what: str, is_leaf: Callable[[Any], bool]) -> list[Any]:
+    """One entry of `prefix` for every leaf of `treedef`; `prefix` is a tree whose leaves stand for subtrees."""
+
+    def walk(part: Any, node: Treedef, path: Path) -> list[Any]:
+        if is_leaf(part):
+            return [part] * node.num_leaves
+        _, spec = optree.tree_flatten(part, lambda x: x is not part, namespace=NAMESPACE)
+        if node.is_leaf() or spec.type is not node.type or spec.entries() != node.entries():
+            where = f"{what}{path_string(path)}"
+            raise TreeError(
+                f"{where} is no prefix of the tree it describes: {part!r} stands where the tree has {_kind(node)}",
+                hint=f"use one value for a whole subtree, for example {what.split('[')[0]}=0",
+            )
+        children = spec.flatten_up_to(part) if hasattr(spec, "flatten_up_to") else []
+        out: list[Any] = []
+        for entry, child, sub in zip(node.entries(), children, node.children(), strict=True):
+            out += walk(child, sub, (*path, entry))
+        return out
+
+    return walk(prefix, treedef, ())
+
+
+def register_node(
+    cls: C,
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
+    unflatten_func: Callable[[Any, Iterable[Any]], Any],
+) -> C:
+    """Make instances of `cls` nodes of pytrees.
+
+    Parameters
+    ----------
+    cls
+        The class; registering it twice raises `TreeError`.
+    flatten_func
+        Takes an instance, returns ``(children, aux)``; `aux` is static: hashable and compared by ``==``.
+    unflatten_func
+        Takes ``(aux, children)``; must accept children of any type.
+    """
+
+    def optree_flatten(node: Any) -> tuple[Iterable[Any], Any]:
+        children, aux = flatten_func(node)
+        return tuple(children), aux
+
+    try:
+        optree.register_pytree_node(cls, optree_flatten, unflatten_func, namespace=NAMESPACE)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise TreeError(f"{cls.__name__} is registered as a pytree node already") from error
+    except TypeError as error:
+        raise UsageError(f"register_pytree_node takes a class, got {cls!r}") from error
+    return cls
+
+
+def register_dataclass(cls: C, data_fields: Iterable[str] | None = None, meta_fields: Iterable[str] | None = None) -> C:
+    """Make a dataclass a pytree node; also works as a decorator.
+
+    Parameters
+    ----------
+    data_fields
+        Names of the fields that are children (arrays and subtrees). Default: all that are not in `meta_fields`
+        and not marked ``field(metadata={"static": True})``.
+    meta_fields
+        Names of static fields: hashable, part of the structure.
+    """
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise UsageError(f"register_dataclass takes a dataclass, got {cls!r}", hint="put @dataclass below it")
+    fields = [f for f in dataclasses.fields(cls) if f.init]
+    static = {f.name for f in fields if f.metadata.get("static")} | set(meta_fields or ())
+    data = tuple(data_fields) if data_fields is not None else tuple(f.name for f in fields if f.name not in static)
+    meta = tuple(f.name for f in fields if f.name not in data)
+    unknown = (set(data) | static) - {f.name for f in fields}
+    if unknown:
+        raise UsageError(f"{cls.__name__} has no field {sorted(unknown)[0]!r}")
+
+    def flatten_func(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[str, ...]]:
+        return tuple(getattr(node, n) for n in data), tuple(getattr(node, n) for n in meta), data
+
+    def unflatten_func(aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
+        node = object.__new__(cls)
+        for name, value in zip((*data, *meta), (*children, *aux), strict=True):
+            object.__setattr__(node, name, value)
+        return node
+
+    try:
+        optree.register_pytree_node(
+            cls, flatten_func, unflatten_func, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE
+        )
+    except ValueError as error:
+        raise TreeError(f"{cls.__name__} is registered as a pytree node already") from error
+    return cls

@@ -1,0 +1,105 @@
+"""`Array`: what funcgrad returns. A numpy.ndarray with `.at[...]`, fresh and writeable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from funcgrad.base.errors import ParameterError
+
+_traced_types: list[type] = []  # filled by core.trace: instances count as Arrays
+_at: list[Callable[[Any], Any]] = []  # filled by funcgrad.numpy
+
+
+class Config(SimpleNamespace):
+    """Settings of the whole process.
+
+    Attributes
+    ----------
+    results : {"array", "numpy"}
+        ``"array"``: results are `funcgrad.Array`. ``"numpy"``: plain ndarrays, and NumPy scalars for shape ``()``.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "results":
+            raise ParameterError(f"config has no setting {name!r}", hint="config.results is the only one")
+        if value not in ("array", "numpy"):
+            raise ParameterError(f"config.results is 'array' or 'numpy', got {value!r}")
+        super().__setattr__(name, value)
+
+
+config = Config(results="array")
+
+
+class _ArrayType(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return type.__instancecheck__(cls, instance) or type(instance) in _traced_types
+
+
+class Array(np.ndarray, metaclass=_ArrayType):
+    """A numpy.ndarray with functional updates, ``x.at[i].set(v)``.
+
+    All of ndarray's methods work and do what they do there. Scalars (shape ``()``) also round and hash.
+    It pickles as a plain ndarray. While tracing, ``isinstance(x, funcgrad.Array)`` is true for tracers too.
+    """
+
+    __slots__ = ()
+
+    @property
+    def at(self) -> Any:
+        """Functional updates: ``x.at[i].set(v)`` returns a changed copy. See `funcgrad.numpy`."""
+        return _at[0](self)
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return round(self.item(), ndigits) if ndigits is not None else round(self.item())
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        if self.shape != ():
+            raise TypeError("unhashable type: 'Array' with axes")
+        return hash(self.item())
+
+    def __reduce__(self) -> Any:
+        return self.view(np.ndarray).__reduce__()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.view(np.ndarray).__reduce_ex__(protocol)
+
+    def __repr__(self) -> str:
+        return np.array_repr(self.view(np.ndarray)).replace("array", "Array", 1)
+
+
+def publish(values: Iterable[Any], borrowed: Iterable[Any] = ()) -> list[Any]:
+    """Computed values as results that the caller may own: fresh, writeable, C-contiguous, no memory shared.
+
+    Parameters
+    ----------
+    values
+        Arrays or NumPy scalars, as evaluation gives them.
+    borrowed
+        Objects that live on (arguments, constants, residuals): a value that is one of them is copied.
+    """
+    seen = {id(x) for x in borrowed}
+    plain = config.results == "numpy"
+    out: list[Any] = []
+    for value in values:
+        if not isinstance(value, np.ndarray):
+            if plain:
+                out.append(value)
+            else:
+                scalar = np.ndarray.__new__(Array, (), value.dtype)
+                scalar[()] = value
+                out.append(scalar)
+            continue
+        fresh = value.base is None and id(value) not in seen and value.flags.c_contiguous and value.flags.writeable
+        if fresh:
+            seen.add(id(value))
+        else:
+            value = np.array(value, order="C", copy=True, subok=False)
+        if plain:
+            out.append(value if value.ndim else value[()])
+        else:
+            out.append(value.view(Array))
+    return out

@@ -1,0 +1,81 @@
+"""Running a Program: on plain arrays with NumPy, or by recording its equations in the trace around.
+
+`execute` runs a Program at a jit boundary; lowering replaces it by the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from funcgrad.base.errors import FuncgradError
+from funcgrad.core.ir import Atom, Equation, Literal, Program, Var, last_uses
+from funcgrad.core.trace import Trace, Tracer, current, eagerly
+
+Execute = Callable[[Program, Sequence[Any]], list[Any]]
+
+
+def evaluate(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | None = None) -> list[Any]:
+    """The outputs of `program` for `args`.
+
+    Inside a trace that has to see it, the equations are recorded there (and the results are tracers); otherwise
+    they are computed with NumPy (and the results are raw arrays, which may be views: see `array.publish`).
+
+    Parameters
+    ----------
+    known
+        Values of Vars of the program that a trace has computed before; they are not computed again.
+    """
+    trace = current()
+    if type(trace) is Trace and not (trace.shows and not any([type(a) is Tracer for a in args])):
+        return inline(trace, program, args, known or {})
+    with eagerly():
+        return run(program, args, known or {})
+
+
+def run(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | None = None) -> list[Any]:
+    """Compute with NumPy; frees every intermediate after its last use."""
+    env: dict[Var, Any] = dict(zip(program.inputs, args, strict=True))
+    known = known or {}
+    for e, dead in zip(program.equations, last_uses(program), strict=True):
+        if known and e.outputs and e.outputs[0] in known:
+            results: Any = [known[v] for v in e.outputs]
+        else:
+            values = [env[a] if type(a) is Var else a.array for a in e.inputs]  # type: ignore[union-attr]
+            try:
+                results = e.primitive.evaluate(*values, **e.params)
+            except FuncgradError as error:
+                raise error.at(e.source) from None
+        for var, value in zip(e.outputs, results, strict=True):
+            env[var] = value
+        for var in dead:
+            env.pop(var, None)
+    return [env[a] if isinstance(a, Var) else a.array for a in program.outputs]
+
+
+def inline(trace: Trace, program: Program, args: Sequence[Any], known: Mapping[Var, Any] | None = None) -> list[Any]:
+    """Record the equations of `program` in `trace`, with fresh Vars."""
+    env: dict[Atom, Atom] = dict(zip(program.inputs, [trace.atom(a) for a in args], strict=True))
+    known = known or {}
+    for e in program.equations:
+        outputs = tuple([Var(v.aval) for v in e.outputs])
+        for old, new in zip(e.outputs, outputs, strict=True):
+            env[old] = new
+            if old in known:
+                trace.values[new] = known[old]
+        inputs = tuple([a if type(a) is Literal else env[a] for a in e.inputs])
+        trace.emit(Equation(e.primitive, inputs, e.params, outputs, e.source))
+    return [Tracer(trace, a if isinstance(a, Literal) else env[a]) for a in program.outputs]
+
+
+_execute: list[Execute] = [run]
+
+
+def execute(program: Program, args: Sequence[Any]) -> list[Any]:
+    """Run a Program at a jit boundary, on plain arrays."""
+    return _execute[0](program, args)
+
+
+def set_execute(function: Execute) -> None:
+    """Let lowering take over `execute`."""
+    _execute[0] = function

@@ -1,0 +1,260 @@
+"""The IR: a `Program` is an ordered list of typed equations.
+
+    program f(x: f64[3]) -> f64[] {
+      a: f64[3] = sin x
+      b: f64[]  = reduce_sum[axes=(0,)] a
+      return b
+    }
+
+Invariants (`core.check` proves them): every Var is defined once, before its uses; the avals of outputs are what
+the primitive's abstract evaluation gives; parameters are static and hashable. A Program is closed: what a
+function captured is among its inputs. Nothing here is changed after it was built, so Programs may share
+equations and Vars, and derived Programs are remembered on the Program they came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from funcgrad.base.dtypes import Dtype, short, tangent_dtype
+from funcgrad.base.source import Source
+
+if TYPE_CHECKING:
+    from funcgrad.core.primitive import Primitive
+
+Shape = tuple[int, ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Aval:
+    """An abstract value: what is known of an array while tracing.
+
+    `weak` marks a Python scalar, which takes the dtype of what it meets; only shape ``()`` is ever weak.
+    """
+
+    shape: Shape
+    dtype: Dtype
+    weak: bool = False
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64)) if self.shape else 1
+
+    def __str__(self) -> str:
+        return f"{short(self.dtype)}[{','.join(map(str, self.shape))}]" + ("~" if self.weak else "")
+
+
+@lru_cache(maxsize=8192)
+def make_aval(shape: Shape, dtype: Dtype, weak: bool = False) -> Aval:
+    """The `Aval` of that shape and dtype; the same object for the same arguments, mostly."""
+    return Aval(shape, dtype, weak)
+
+
+@lru_cache(maxsize=8192)
+def tangent_aval(aval: Aval) -> Aval:
+    """The aval of a tangent of a value of type `aval`."""
+    return make_aval(aval.shape, tangent_dtype(aval.dtype))
+
+
+class Var:
+    """A value inside a Program; two Vars are the same only if they are one object."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: Aval) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var({self.aval})"
+
+
+class Literal:
+    """A constant: one scalar repeated over the shape of `aval`.
+
+    `value` is a NumPy scalar of the dtype of `aval`. Small enough to print, and exact when printed.
+    """
+
+    __slots__ = ("_array", "aval", "value")
+
+    def __init__(self, value: Any, aval: Aval) -> None:
+        self.value = value
+        self.aval = aval
+        self._array: Any = None
+
+    @property
+    def array(self) -> Any:
+        """The constant as an array (stride 0, read-only) or, for shape ``()``, the scalar."""
+        if self._array is None:
+            self._array = splat(self.value, self.aval)
+        return self._array
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal bits: tells 0.0 from -0.0 and knows NaN."""
+        return (self.value.tobytes(), self.aval)
+
+    def is_zero(self) -> bool:
+        """True for 0, 0.0, -0.0 and False."""
+        return not self.value
+
+    def __repr__(self) -> str:
+        return f"Literal({self.value!r}, {self.aval})"
+
+
+Atom = Var | Literal
+
+
+def splat(value: Any, aval: Aval) -> Any:
+    """`value` (a NumPy scalar) repeated over the shape of `aval`, without taking memory for it; read-only."""
+    if not aval.shape:
+        return value
+    out = np.ndarray(aval.shape, aval.dtype, np.asarray(value), 0, (0,) * len(aval.shape))
+    out.flags.writeable = False
+    return out
+
+
+class Equation:
+    """One application of a primitive: ``outputs = primitive[params] inputs``."""
+
+    __slots__ = ("inputs", "outputs", "params", "primitive", "source")
+
+    def __init__(
+        self,
+        primitive: Primitive,
+        inputs: tuple[Atom, ...],
+        params: dict[str, Any],
+        outputs: tuple[Var, ...],
+        source: Source | None,
+    ) -> None:
+        self.primitive = primitive
+        self.inputs = inputs
+        self.params = params
+        self.outputs = outputs
+        self.source = source
+
+    def replace(
+        self,
+        *,
+        inputs: tuple[Atom, ...] | None = None,
+        params: dict[str, Any] | None = None,
+        outputs: tuple[Var, ...] | None = None,
+    ) -> Equation:
+        """A copy with some parts exchanged."""
+        return Equation(
+            self.primitive,
+            self.inputs if inputs is None else inputs,
+            self.params if params is None else params,
+            self.outputs if outputs is None else outputs,
+            self.source,
+        )
+
+    def __repr__(self) -> str:
+        return f"Equation({self.primitive.name})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """Inputs, equations in order, outputs.
+
+    `input_names` are the user's names and tree paths, for printing only; equality is identity, `fingerprint`
+    tells whether two Programs are the same computation.
+    """
+
+    inputs: tuple[Var, ...]
+    equations: tuple[Equation, ...]
+    outputs: tuple[Atom, ...]
+    name: str = "f"
+    input_names: tuple[str, ...] = ()
+    _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def in_avals(self) -> tuple[Aval, ...]:
+        """Types of the inputs."""
+        return tuple(v.aval for v in self.inputs)
+
+    @property
+    def out_avals(self) -> tuple[Aval, ...]:
+        """Types of the outputs."""
+        return tuple(a.aval for a in self.outputs)
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returned the first time for `key`: derived Programs live and die with this one."""
+        try:
+            return self._memo[key]  # type: ignore[no-any-return]
+        except KeyError:
+            return self._memo.setdefault(key, make())
+
+    @property
+    def fingerprint(self) -> Hashable:
+        """Equal for Programs that are the same computation on the same types; names and lines do not count."""
+        return self.remember("fingerprint", lambda: _fingerprint(self))
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """Effects of the equations: a Program with any must not be dropped, reordered or run twice."""
+        return self.remember(
+            "effects", lambda: frozenset().union(*(e.primitive.effects_of(e.params) for e in self.equations))
+        )
+
+    def __str__(self) -> str:
+        return PRINTER[0](self) if PRINTER else repr(self)
+
+
+PRINTER: list[Callable[[Program], str]] = []  # filled by core.printer
+
+
+def _fingerprint(program: Program) -> Hashable:
+    number: dict[Var, int] = {v: i for i, v in enumerate(program.inputs)}
+
+    def atom(a: Atom) -> Hashable:
+        return number[a] if isinstance(a, Var) else a.key
+
+    rows: list[Hashable] = []
+    for e in program.equations:
+        ins = tuple(atom(a) for a in e.inputs)
+        for v in e.outputs:
+            number[v] = len(number)
+        params = tuple((k, v.fingerprint if isinstance(v, Program) else v) for k, v in sorted(e.params.items()))
+        rows.append((e.primitive.name, ins, params, tuple(v.aval for v in e.outputs)))
+    return (program.in_avals, tuple(rows), tuple(atom(a) for a in program.outputs))
+
+
+def subprograms(equation: Equation) -> Iterable[tuple[str, Program]]:
+    """The Programs that an equation holds, by parameter name."""
+    for key, value in equation.params.items():
+        if isinstance(value, Program):
+            yield key, value
+        elif isinstance(value, tuple):
+            for i, item in enumerate(value):
+                if isinstance(item, Program):
+                    yield f"{key}{i}", item
+
+
+def last_uses(program: Program) -> tuple[tuple[Var, ...], ...]:
+    """For each equation the Vars that nothing needs after it."""
+
+    def find() -> tuple[tuple[Var, ...], ...]:
+        alive = {a for a in program.outputs if isinstance(a, Var)}
+        dead: list[tuple[Var, ...]] = []
+        for e in reversed(program.equations):
+            gone = []
+            for a in (*e.inputs, *e.outputs):
+                if isinstance(a, Var) and a not in alive:
+                    alive.add(a)
+                    gone.append(a)
+            dead.append(tuple(gone))
+        return tuple(reversed(dead))
+
+    return program.remember("last_uses", find)

@@ -1,0 +1,128 @@
+"""A primitive: an atomic operation and everything the rest of funcgrad needs to know about it.
+
+The rules are slots on the object, filled in the block that defines the op; a slot left empty must be declined
+with a reason, which is what the user reads when a transform needs it.
+
+| slot | signature |
+|---|---|
+| `abstract` | ``(*avals, **params) -> tuple of avals`` |
+| `evaluate` | ``(*values, **params) -> tuple of values``; NumPy, never fills its inputs |
+| `jvp` | ``(primal, primals, tangents, **params) -> (outputs, tangents_out)`` |
+| `transpose` | ``(cotangents, *args, **params) -> one cotangent or None per argument`` |
+| `batch` | ``(size, args, dims, **params) -> (outputs, dims_out)`` |
+| `split` | ``(equation, unknown) -> (known equations, unknown equations)``; default: all or nothing |
+| `links` | ``(params) -> Links``; for primitives that hold Programs |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Literal as OneOf
+
+from funcgrad.base.errors import RuleError
+from funcgrad.core.ir import Aval, Equation, Program
+
+ZeroTrait = OneOf["keep", "source", "product", "sum", "guard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What passes may know of a primitive; they read these and never its name.
+
+    Parameters
+    ----------
+    exact
+        In group E: the compiled result equals the evaluated one bit for bit.
+    may_raise
+        Evaluation can raise for some values (an index out of bounds).
+    zero
+        How structural zeros go through it as a linear operation: ``keep`` (linear in one operand), ``source``
+        (its zeros are structural: select, pad, scatter against a literal zero), ``product`` (bilinear, guarded
+        by the primitive `guarded`), ``sum`` (structural only if all terms are), ``guard`` (a guarded product).
+    kind
+        How it is lowered: elementwise, reduce, index, dot, gather, scatter, cumulative, program …
+    """
+
+    exact: bool = False
+    may_raise: bool = False
+    zero: ZeroTrait = "keep"
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
+    """Stands in a transpose rule for an operand that the operation is linear in."""
+
+    aval: Aval
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Links:
+    """How a primitive ties its operands and results to the Program it holds.
+
+    Operand i goes to body input ``inputs[i]`` and body output ``outputs[j]`` is result j; a pair in `carries`
+    says that a body output comes back as a body input in the next round. `rebuild` makes the parameters for
+    another body of the same kind, given which operands and results are kept.
+    """
+
+    body: Program
+    rebuild: Callable[[Program], dict[str, Any]]
+    carries: tuple[tuple[int, int], ...] = ()
+
+
+class Primitive:
+    """An atomic operation. See the module docstring for the slots."""
+
+    def __init__(self, name: str, traits: Traits | None = None, doc: str = "") -> None:
+        if name in registry:
+            raise ValueError(f"there is a primitive {name!r} already")
+        self.name = name
+        self.traits = traits if traits is not None else Traits()
+        self.doc = doc
+        self.abstract: Callable[..., tuple[Aval, ...]] = self._missing("abstract")
+        self.evaluate: Callable[..., tuple[Any, ...]] = self._missing("evaluate")
+        self.jvp: Callable[..., tuple[Any, Any]] = self._missing("jvp")
+        self.transpose: Callable[..., Any] = self._missing("transpose")
+        self.batch: Callable[..., tuple[Any, Any]] = self._missing("batch")
+        self.split: Callable[[Equation, tuple[bool, ...]], tuple[list[Equation], list[Equation]]] | None = None
+        self.links: Callable[[dict[str, Any]], Links] | None = None
+        self.effects_of: Callable[[dict[str, Any]], frozenset[str]] = _no_effects
+        self.guarded: Primitive | None = None
+        self.hidden_params: dict[str, Hashable] = {}
+        self.declined: dict[str, str] = {}
+        registry[name] = self
+
+    def _missing(self, slot: str) -> Callable[..., Any]:
+        def raise_missing(*args: Any, **params: Any) -> Any:
+            reason = self.declined.get(slot, f"it has no {slot} rule")
+            raise RuleError(f"{self.name}: {reason}")
+
+        raise_missing.missing = True  # type: ignore[attr-defined]
+        return raise_missing
+
+    def has(self, slot: str) -> bool:
+        """Whether the slot was filled."""
+        return not getattr(getattr(self, slot), "missing", False)
+
+    def decline(self, slot: str, reason: str) -> None:
+        """Say why the slot stays empty; the reason is the error message."""
+        self.declined[slot] = reason
+
+    def __repr__(self) -> str:
+        return f"{self.name}_p"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _by_name, (self.name,)
+
+
+registry: dict[str, Primitive] = {}
+"""Every primitive by name, in order of definition."""
+
+
+def _by_name(name: str) -> Primitive:
+    return registry[name]
+
+
+def _no_effects(params: dict[str, Any]) -> frozenset[str]:
+    return frozenset()

@@ -1,0 +1,476 @@
+"""Tracing: the recorder of equations, the stand-in for an array, and `bind`, where a primitive is applied.
+
+A `Trace` is open between ``with`` and its end; the innermost open one is `current()`. An operation joins it when
+it has a traced operand, or always while a body (of jit, of a transform) is traced. What belongs to an outer trace
+or is a plain array becomes an input of the inner Program, so that no perturbation is ever confused.
+
+Outside bodies of jit a tracer can also say its value, so that Python control flow works under grad. Values are
+computed on demand, in order, each at most once; operations that can raise are computed where they stand.
+
+    >>> import numpy as np
+    >>> from funcgrad.core.ir import make_aval
+    >>> with Trace("f") as t:
+    ...     x = t.input(make_aval((3,), np.dtype(float)), np.ones(3))
+    >>> t.program([x]).in_avals
+    (Aval(shape=(3,), dtype=dtype('float64'), weak=False),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar, Token
+from threading import get_ident
+from typing import Any, NoReturn
+
+import numpy as np
+
+from funcgrad.base.dtypes import Dtype
+from funcgrad.base.errors import (
+    FuncgradError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    TracerValueError,
+    UnexpectedTracerError,
+)
+from funcgrad.base.source import Source, user_source
+from funcgrad.core.array import _traced_types
+from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Shape, Var, make_aval
+from funcgrad.core.primitive import Primitive
+
+
+class Tracer:
+    """Stands for an array while a function is traced. Operators and methods are installed by funcgrad.numpy."""
+
+    __slots__ = ("__weakref__", "atom", "aval", "stopped", "trace")
+
+    def __init__(self, trace: Trace, atom: Atom) -> None:
+        self.trace = trace
+        self.atom = atom
+        self.aval: Aval = atom.aval
+        self.stopped = False
+
+    @property
+    def shape(self) -> Shape:
+        """Lengths of the axes."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.aval.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.aval.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.aval.size * self.aval.dtype.itemsize
+
+    @property
+    def value(self) -> Any:
+        """The plain array behind ``stop_gradient(x)``; only there, because it drops the derivative."""
+        if not self.stopped:
+            self._refuse("its plain array was asked for")
+        return np.array(value_of(self))
+
+    def __bool__(self) -> bool:
+        if self.aval.size != 1:
+            raise ShapeTruthError(self)
+        return bool(
+            value_of(self, TracerBoolConversionError, "Python asks for its truth value (if, while, and, or, not)")
+        )
+
+    def __index__(self) -> int:
+        if self.aval.shape or self.aval.dtype.kind not in "iub":
+            raise TracerIntegerConversionError(f"only integer scalars can be used as an integer, got {describe(self)}")
+        return int(value_of(self, TracerIntegerConversionError, "Python needs it as an integer"))
+
+    def __int__(self) -> int:
+        if self.aval.dtype.kind not in "iub":
+            self._refuse("int() was called on it", TracerIntegerConversionError)
+        return int(value_of(self, TracerIntegerConversionError, "int() was called on it"))
+
+    def __float__(self) -> float:
+        if not self.stopped:
+            self._refuse("float() was called on it")
+        return float(value_of(self))
+
+    def __complex__(self) -> complex:
+        if not self.stopped:
+            self._refuse("complex() was called on it")
+        return complex(value_of(self))
+
+    def item(self, *args: Any) -> Any:
+        """The Python scalar; only for ``stop_gradient(x)``."""
+        if not self.stopped:
+            self._refuse(".item() was called on it")
+        return np.asarray(value_of(self)).item(*args)
+
+    def tolist(self) -> Any:
+        """Nested lists of Python scalars; only for ``stop_gradient(x)``."""
+        if not self.stopped:
+            self._refuse(".tolist() was called on it")
+        return np.asarray(value_of(self)).tolist()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if not self.stopped:
+            self._refuse("it was turned into a plain NumPy array")
+        return np.array(value_of(self), dtype=dtype)
+
+    def __dlpack__(self, **kwargs: Any) -> NoReturn:
+        self._refuse("it was exported through DLPack")
+
+    def __hash__(self) -> int:
+        raise TypeError("unhashable type: 'Tracer'")
+
+    def __len__(self) -> int:
+        if not self.aval.shape:
+            raise TypeError("len() of an array without axes")
+        return self.aval.shape[0]
+
+    def __repr__(self) -> str:
+        shown = visible_value(self)
+        if shown is None:
+            return f"Tracer({describe(self)})"
+        return f"Tracer({describe(self)}, value={np.array2string(np.asarray(shown), separator=', ')})"
+
+    def __format__(self, spec: str) -> str:
+        shown = visible_value(self)
+        if shown is None or (not spec and self.aval.shape):
+            return repr(self)
+        return format(shown, spec)
+
+    def _refuse(self, what: str, kind: type[TracerValueError] = TracerArrayConversionError) -> NoReturn:
+        raise kind(
+            f"{describe(self)} is traced, and {what}: that would drop its derivative",
+            hint="stop_gradient(x).value is the plain array, without derivative"
+            if self.trace.shows
+            else "return it from the function, and convert the result",
+        )
+
+
+_traced_types.append(Tracer)
+
+
+class ShapeTruthError(FuncgradError, ValueError):
+    """The truth value of an array with more than one element."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__(f"the truth value of {describe(tracer)} is ambiguous", hint="use .any() or .all()")
+
+
+class Trace:
+    """Records equations.
+
+    Parameters
+    ----------
+    name
+        The name of the Program.
+    shows
+        Whether its tracers may say their value (Python control flow). A body hides the values of outer traces too.
+    """
+
+    def __init__(self, name: str = "f", *, shows: bool = False) -> None:
+        parent = _current.get()
+        self.name = name
+        self.stack: tuple[Trace, ...] = (*parent.stack, self) if type(parent) is Trace else (self,)
+        self.shows = shows and (type(parent) is not Trace or parent.shows)
+        self.closed = False
+        self.thread = get_ident()
+        self.equations: list[Equation] = []
+        self.inputs: list[Var] = []
+        self.input_names: list[str] = []
+        self.captured: dict[Any, tuple[Any, Var, Any]] = {}
+        self.values: dict[Var, Any] = {}
+        self.unknown: set[Var] = set()
+        self.source: Source | None = None
+        self._cursor = 0
+        self._token: Token[Any] | None = None
+
+    def __enter__(self) -> Trace:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.closed = True
+        assert self._token is not None
+        _current.reset(self._token)
+
+    # -- what goes in
+
+    def input(self, aval: Aval, value: Any = None, name: str = "") -> Tracer:
+        """A new input; `value` (an array, or a tracer of an outer trace) makes its value known."""
+        return self.adopt(Var(aval), value, name)
+
+    def adopt(self, var: Var, value: Any = None, name: str = "") -> Tracer:
+        """An existing Var as an input: a transform keeps the Vars of the Program it rewrites."""
+        self.inputs.append(var)
+        self.input_names.append(name)
+        if self.shows:
+            if value is None:
+                self.unknown.add(var)
+            else:
+                self.values[var] = value
+                if type(value) is Tracer and not is_known(value):
+                    self.unknown.add(var)
+        return Tracer(self, var)
+
+    def atom(self, x: Any) -> Atom:
+        """The Var or Literal that stands for `x` here; outer tracers and arrays become inputs."""
+        if type(x) is Tracer:
+            return x.atom if x.trace is self else self._capture_tracer(x)
+        if x.ndim == 0:
+            return Literal(x[()], make_aval((), x.dtype))
+        return self._capture_array(x)
+
+    def _capture_tracer(self, x: Tracer) -> Atom:
+        require_open(x, self)
+        if isinstance(x.atom, Literal):
+            return x.atom
+        found = self.captured.get(x.atom)
+        if found is None:
+            var = Var(x.aval)
+            found = self.captured[x.atom] = (x, var, x)
+            self.values[var] = x
+            if not is_known(x):
+                self.unknown.add(var)
+        return found[1]
+
+    def _capture_array(self, x: Any) -> Var:
+        # The array is read now: a later change in place by the user must not reach the recorded operation.
+        found = self.captured.get(id(x))
+        if found is not None and _same_bits(found[2], x):
+            return found[1]
+        snapshot = np.array(x, order="K", copy=True, subok=False)
+        snapshot.flags.writeable = False
+        var = Var(make_aval(x.shape, x.dtype))
+        self.captured[id(x) if found is None else (id(x), len(self.captured))] = (x, var, snapshot)
+        self.values[var] = snapshot
+        return var
+
+    # -- what is recorded
+
+    def add(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tracer, ...]:
+        """Record one application of `primitive`; returns its results."""
+        inputs = tuple([self.atom(a) for a in args])
+        outputs = tuple([Var(a) for a in primitive.abstract(*[i.aval for i in inputs], **params)])
+        source = self.source if self.source is not None else user_source()
+        self.emit(Equation(primitive, inputs, params, outputs, source))
+        return tuple([Tracer(self, v) for v in outputs])
+
+    def emit(self, equation: Equation) -> None:
+        """Record a finished equation whose inputs are atoms of this trace."""
+        self.equations.append(equation)
+        if not self.shows:
+            return
+        unknown = self.unknown
+        if unknown and not unknown.isdisjoint(equation.inputs):
+            unknown.update(equation.outputs)
+        elif equation.primitive.traits.may_raise and equation.outputs:
+            self.force(equation.outputs[0])
+
+    # -- what comes out
+
+    def program(self, outputs: Iterable[Any]) -> Program:
+        """The finished Program: captured values first, then the declared inputs."""
+        atoms = tuple([self.atom(o) for o in outputs])
+        constants = [var for _, var, _ in self.captured.values()]
+        names = [f"c{i}" for i in range(len(constants))]
+        return Program((*constants, *self.inputs), tuple(self.equations), atoms, self.name, (*names, *self.input_names))
+
+    def constants(self) -> list[Any]:
+        """The captured values (arrays, and tracers of outer traces), in the order of the Program's inputs."""
+        return [value for _, _, value in self.captured.values()]
+
+    def force(self, var: Var) -> Any:
+        """The value of `var`: evaluates, in order, what has not been evaluated yet."""
+        values = self.values
+        with np.errstate(all="ignore"):
+            while var not in values:
+                e = self.equations[self._cursor]
+                self._cursor += 1
+                if e.outputs and e.outputs[0] in values:
+                    continue
+                if self.unknown and not self.unknown.isdisjoint(e.outputs):
+                    continue
+                args = [self._number(a) for a in e.inputs]
+                try:
+                    results = e.primitive.evaluate(*args, **e.params)
+                except FuncgradError as error:
+                    raise error.at(e.source) from None
+                values.update(zip(e.outputs, results, strict=True))
+        return self._number(var)
+
+    def _number(self, atom: Atom) -> Any:
+        if isinstance(atom, Literal):
+            return atom.array
+        value = self.values[atom]
+        if type(value) is Tracer:
+            value = self.values[atom] = value_of(value)
+        return value
+
+
+class _Eager:
+    """Stands in `current` while a public function computes on plain arrays: results stay raw until it returns."""
+
+    shows = True
+
+
+EAGER = _Eager()
+_current: ContextVar[Trace | _Eager | None] = ContextVar("funcgrad_trace", default=None)
+
+
+def current() -> Trace | _Eager | None:
+    """The innermost open trace, `EAGER` inside a public function on plain arrays, or None."""
+    return _current.get()
+
+
+class eagerly:
+    """``with eagerly():`` operations on plain arrays compute at once, as raw NumPy values, without warnings."""
+
+    __slots__ = ("_errstate", "_token")
+
+    def __enter__(self) -> None:
+        self._token = _current.set(EAGER)
+        self._errstate = np.errstate(all="ignore")
+        self._errstate.__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        self._errstate.__exit__(None, None, None)
+        _current.reset(self._token)
+
+
+def bind(primitive: Primitive, *args: Any, **params: Any) -> tuple[Any, ...]:
+    """Apply a primitive: record it in the innermost trace, or compute it.
+
+    Parameters
+    ----------
+    args
+        Tracers, ndarrays of native dtype and NumPy scalars; the front end has converted and broadcast them.
+    params
+        Static, hashable parameters.
+    """
+    trace = _current.get()
+    if type(trace) is Trace:
+        if trace.shows and not any([type(a) is Tracer for a in args]):
+            with np.errstate(all="ignore"):
+                return primitive.evaluate(*args, **params)
+        return trace.add(primitive, args, params)
+    for a in args:
+        if type(a) is Tracer:
+            require_open(a, None)
+    return primitive.evaluate(*args, **params)
+
+
+def bind1(primitive: Primitive, *args: Any, **params: Any) -> Any:
+    """`bind` of a primitive with one result."""
+    return bind(primitive, *args, **params)[0]
+
+
+# -- values
+
+
+def is_known(x: Tracer) -> bool:
+    """Whether the value of `x` does not depend on the rows of a vmap."""
+    return isinstance(x.atom, Literal) or x.atom not in x.trace.unknown
+
+
+def value_of(
+    x: Any, error: type[TracerValueError] = TracerArrayConversionError, why: str = "its value is needed"
+) -> Any:
+    """The value of a tracer as a plain array or NumPy scalar; raises `error` where there is none."""
+    if type(x) is not Tracer:
+        return x
+    require_open(x, current())
+    innermost = current()
+    shows = x.trace.shows and (innermost is None or innermost.shows)
+    if not shows or not is_known(x):
+        rows = shows and not is_known(x)
+        raise error(
+            f"{describe(x)} has no value while {x.trace.name if not rows else 'the rows of vmap'} "
+            f"{'is' if not rows else 'are'} traced, and {why}",
+            hint="use where(condition, a, b), or mark the argument static"
+            if not rows
+            else "use where(condition, a, b)",
+        )
+    if isinstance(x.atom, Literal):
+        return x.atom.array
+    return x.trace.force(x.atom)
+
+
+def visible_value(x: Tracer) -> Any:
+    """The value for printing, or None."""
+    innermost = current()
+    if x.trace.closed or not x.trace.shows or not is_known(x) or (innermost is not None and not innermost.shows):
+        return None
+    return value_of(x)
+
+
+def _same_bits(a: Any, b: Any) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.flags.c_contiguous and b.flags.c_contiguous:
+        return bool(np.array_equal(a.view(np.uint8) if a.ndim else a, b.view(np.uint8) if b.ndim else b))
+    return a.tobytes() == b.tobytes()
+
+
+# -- describing and refusing
+
+
+def name_of(x: Tracer) -> str:
+    """The user's name of an input, or ''."""
+    if isinstance(x.atom, Var) and x.atom in x.trace.inputs:
+        return x.trace.input_names[x.trace.inputs.index(x.atom)]
+    return ""
+
+
+def describe(x: Any) -> str:
+    """An operand as errors name it: ``x: f64[3,4]``."""
+    if type(x) is Tracer:
+        name = name_of(x)
+        return f"{name}: {x.aval}" if name else str(x.aval)
+    if isinstance(x, np.ndarray | np.generic):
+        return str(make_aval(x.shape, x.dtype))
+    return f"{type(x).__name__} {x!r}"
+
+
+def made_at(x: Tracer) -> Source | None:
+    """The user's line that made `x`."""
+    for e in x.trace.equations:
+        if x.atom in e.outputs:
+            return e.source
+    return None
+
+
+def require_open(x: Tracer, trace: Any) -> None:
+    """Raise unless `x` may be used in `trace`: it belongs to it or to an open trace around it."""
+    owner = x.trace
+    stack = trace.stack if type(trace) is Trace else ()
+    if owner.thread != get_ident():
+        problem = "is used in another thread than the one that traces it"
+    elif owner.closed:
+        problem = f"is used after the trace of {owner.name} has ended"
+    elif owner not in stack:
+        problem = f"is used outside the trace of {owner.name}"
+    else:
+        return
+    where = made_at(x)
+    made = f"made at {where}: {where.text}" if where else f"an argument of {owner.name}"
+    raise UnexpectedTracerError(
+        f"a traced value escaped: {describe(x)} ({made}) {problem}",
+        hint="return it from the function instead of storing it outside",
+    )

@@ -1,0 +1,38 @@
+"""The exceptions, under their public address. JAX's names of the same conditions are aliases."""
+
+from funcgrad.base.errors import (
+    ArgumentError,
+    AssignmentError,
+    AxisError,
+    ConcretizationTypeError,
+    DtypeError,
+    FuncgradError,
+    IndexingError,
+    IntegerOverflowError,
+    NonConcreteBooleanIndexError,
+    NonScalarOutputError,
+    OutOfBoundsError,
+    ParameterError,
+    ProgramError,
+    RuleError,
+    ShapeError,
+    StaticArgumentError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    TracerValueError,
+    TreeError,
+    UnexpectedTracerError,
+    UnsupportedError,
+    UsageError,
+)
+from funcgrad.core.trace import ShapeTruthError
+
+__all__ = [
+    "ArgumentError", "AssignmentError", "AxisError", "ConcretizationTypeError", "DtypeError", "FuncgradError",
+    "IndexingError", "IntegerOverflowError", "NonConcreteBooleanIndexError", "NonScalarOutputError",
+    "OutOfBoundsError", "ParameterError", "ProgramError", "RuleError", "ShapeError", "ShapeTruthError",
+    "StaticArgumentError", "TracerArrayConversionError", "TracerBoolConversionError",
+    "TracerIntegerConversionError", "TracerValueError", "TreeError", "UnexpectedTracerError", "UnsupportedError",
+    "UsageError",
+]  # fmt: skip

@@ -1,0 +1,323 @@
+"""What the front end does to operands before a primitive is bound, and to results before the user gets them.
+
+`operand` accepts what NumPy accepts; `promoted` applies NumPy's dtype rules (Python scalars are weak) and
+broadcasting, written out as `convert` and `broadcast` equations; `public` marks a function of the public face:
+on plain arrays it computes at once and returns fresh Arrays, on tracers it records, and NumPy's function of the
+same meaning dispatches to it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from funcgrad.base.dtypes import BOOL, Dtype, Weak, is_supported, promote, scalar_dtype, short, weak_of
+from funcgrad.base.errors import (
+    ArgumentError,
+    AxisError,
+    DtypeError,
+    FuncgradError,
+    IntegerOverflowError,
+    ShapeError,
+)
+from funcgrad.base.source import hide_internal_frames
+from funcgrad.core.array import publish
+from funcgrad.core.ir import Literal, Shape, make_aval
+from funcgrad.core.trace import EAGER, Trace, Tracer, current, describe, eagerly
+from funcgrad.ops.broadcasting import broadcast_to
+from funcgrad.ops.movement import convert
+
+F = TypeVar("F", bound=Callable[..., Any])
+DtypeKey = Dtype | Weak
+
+numpy_table: dict[Any, Callable[..., Any]] = {}
+"""NumPy function → ours: the one table behind plain `numpy` calls on tracers."""
+
+_SCALARS = (float, int, complex)
+
+
+# -- what comes in
+
+
+def operand(x: Any, name: str = "array") -> Any:
+    """`x` as a Tracer, a plain ndarray of native dtype, a NumPy scalar, or a weak Python scalar."""
+    kind = type(x)
+    if kind is Tracer or kind is float or kind is int or kind is complex:
+        return x
+    if kind is bool:
+        return np.bool_(x)
+    if isinstance(x, np.ndarray):
+        if isinstance(x, np.ma.MaskedArray):
+            raise DtypeError(
+                f"{name}: a masked array was given, whose mask would be lost", hint="x.filled(value)"
+            )
+        dtype = x.dtype
+        if not is_supported(dtype):
+            raise _unsupported(name, dtype)
+        if not dtype.isnative:
+            x = x.astype(dtype.newbyteorder("="))
+        elif dtype.metadata is not None:
+            x = x.astype(np.dtype(dtype.str))
+        return x if type(x) is np.ndarray else x.view(np.ndarray)
+    if isinstance(x, np.generic):
+        if not is_supported(x.dtype):
+            raise _unsupported(name, x.dtype)
+        return x
+    if isinstance(x, list | tuple):
+        return _sequence(x, name)
+    if isinstance(x, int):  # subclasses such as enum members
+        return int(x)
+    if isinstance(x, float):
+        return float(x)
+    if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
+        return operand(np.asarray(x), name)
+    raise ArgumentError(
+        f"{name}: expected an array or a number, got a {kind.__name__}: {x!r:.60}"
+        if x is not None
+        else f"{name}: expected an array or a number, got None",
+    )
+
+
+def _unsupported(name: str, dtype: Dtype) -> DtypeError:
+    return DtypeError(f"{name}: funcgrad computes with bool, integers and floats, not with dtype {dtype}")
+
+
+def _sequence(x: Sequence[Any], name: str) -> Any:
+    if has_tracer(x):
+        return numpy_table[np.stack](x)
+    try:
+        out = np.asarray(x)
+    except ValueError:
+        raise ShapeError(f"{name}: nested lists of different lengths are no array") from None
+    return operand(out, name)
+
+
+def has_tracer(x: Any) -> bool:
+    """Whether a tracer is in `x`: itself, or inside lists, tuples and dicts."""
+    if type(x) is Tracer:
+        return True
+    if isinstance(x, list | tuple):
+        return any(has_tracer(item) for item in x)
+    return isinstance(x, dict) and any(has_tracer(item) for item in x.values())
+
+
+def array(x: Any, name: str = "array") -> Any:
+    """`operand`, with Python scalars made strong: int64, float64, complex128."""
+    x = operand(x, name)
+    if type(x) in _SCALARS:
+        return typed_scalar(x, scalar_dtype(type(x)))
+    return strong(x)
+
+
+def strong(x: Any) -> Any:
+    """`x`, no longer weak."""
+    return convert(x, x.aval.dtype) if type(x) is Tracer and x.aval.weak else x
+
+
+def shape_of(x: Any) -> Shape:
+    """The shape of an operand; ``()`` for Python scalars."""
+    return () if type(x) in _SCALARS else x.shape
+
+
+def dtype_key(x: Any) -> DtypeKey:
+    """What decides promotion: the dtype, or the Python type of a weak scalar."""
+    kind = type(x)
+    if kind is Tracer:
+        return weak_of(x.aval.dtype) if x.aval.weak else x.aval.dtype
+    return kind if kind in _SCALARS else x.dtype
+
+
+def is_weak(x: Any) -> bool:
+    """Whether an operand is a weak scalar."""
+    return x.aval.weak if type(x) is Tracer else type(x) in _SCALARS
+
+
+def dtype_of(x: Any) -> Dtype:
+    """The dtype that a lone operand has."""
+    key = dtype_key(x)
+    return key if isinstance(key, np.dtype) else scalar_dtype(key)
+
+
+# -- promotion and broadcasting
+
+
+def typed_scalar(x: Any, dtype: Dtype) -> Any:
+    """A Python scalar as a NumPy scalar of `dtype`."""
+    try:
+        return dtype.type(x)
+    except OverflowError:
+        raise IntegerOverflowError(f"the Python integer {x} does not fit {short(dtype)}") from None
+    except TypeError:
+        raise DtypeError(f"the Python {type(x).__name__} {x!r} does not convert to {short(dtype)}") from None
+
+
+def as_dtype(x: Any, dtype: Dtype, weak: bool = False) -> Any:
+    """An operand with the given dtype; Python scalars become NumPy scalars, or literals while tracing."""
+    if type(x) not in _SCALARS:
+        return convert(x, dtype, weak)
+    scalar = typed_scalar(x, dtype)
+    trace = current()
+    if weak and type(trace) is Trace:
+        return Tracer(trace, Literal(scalar, make_aval((), dtype, True)))
+    return scalar
+
+
+def broadcast_shape(name: str, xs: Sequence[Any]) -> Shape:
+    """The common shape of operands, or a `ShapeError` that names them."""
+    out: Shape = ()
+    for x in xs:
+        shape = shape_of(x)
+        if shape != out and shape:
+            common = common_shape(out, shape) if out else shape
+            if common is None:
+                types = " and ".join(describe(x) for x in xs if shape_of(x))
+                raise ShapeError(
+                    f"{name}: shapes do not broadcast: {types}",
+                    hint="axes are matched from the last; x[:, None] adds one",
+                )
+            out = common
+    return out
+
+
+@functools.lru_cache(maxsize=4096)
+def common_shape(a: Shape, b: Shape) -> Shape | None:
+    """The shape that two shapes broadcast to; None where they do not fit."""
+    if len(a) < len(b):
+        a, b = b, a
+    offset = len(a) - len(b)
+    out = list(a)
+    for i, n in enumerate(b):
+        m = a[i + offset]
+        if m == 1:
+            out[i + offset] = n
+        elif n not in (1, m):
+            return None
+    return tuple(out)
+
+
+def broadcast_operands(name: str, xs: Sequence[Any]) -> list[Any]:
+    """Operands of one dtype, repeated to their common shape (on plain arrays NumPy does that itself)."""
+    shape = broadcast_shape(name, xs)
+    trace = current()
+    if trace is EAGER:
+        return list(xs)
+    out = []
+    for x in xs:
+        if shape_of(x) == shape:
+            out.append(x)
+        elif type(x) is not Tracer and x.ndim == 0 and type(trace) is Trace:
+            out.append(Tracer(trace, Literal(x[()], make_aval(shape, x.dtype))))
+        else:
+            out.append(broadcast_to(x, shape))
+    return out
+
+
+def promoted(name: str, *args: Any) -> list[Any]:
+    """Operands converted to their common dtype and broadcast to their common shape."""
+    xs = [operand(a, name) for a in args]
+    dtype = promote(*[dtype_key(x) for x in xs])
+    return broadcast_operands(name, [as_dtype(x, dtype) for x in xs])
+
+
+# -- axes
+
+
+def normalize_axis(name: str, axis: Any, ndim: int) -> int:
+    """An axis in 0 ... ndim - 1."""
+    try:
+        index = axis.__index__()
+    except (AttributeError, TypeError):
+        raise ArgumentError(f"{name}: axis must be an integer, got {axis!r}") from None
+    if not -ndim <= index < ndim:
+        raise AxisError(f"{name}: axis {index} is out of range for an array with {ndim} axes")
+    return index % ndim
+
+
+def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """Axes in increasing order; None is all of them."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    axes = [normalize_axis(name, a, ndim) for a in given]
+    if len(set(axes)) < len(axes):
+        raise AxisError(f"{name}: an axis is given twice: {axis}")
+    return tuple(sorted(axes))
+
+
+def given_shape(name: str, shape: Any) -> Shape:
+    """A shape argument as a tuple of ints."""
+    items = shape if isinstance(shape, tuple | list) else np.asarray(shape).tolist() if isinstance(
+        shape, np.ndarray) else (shape,)  # fmt: skip
+    items = items if isinstance(items, tuple | list) else (items,)
+    out = []
+    for n in items:
+        try:
+            out.append(n.__index__())
+        except (AttributeError, TypeError):
+            raise ArgumentError(f"{name}: a shape is made of integers, got {shape!r}") from None
+    return tuple(out)
+
+
+def given_dtype(name: str, dtype: Any) -> Dtype:
+    """A dtype argument."""
+    try:
+        out = np.dtype(dtype if dtype is not None else object)
+    except TypeError:
+        raise DtypeError(f"{name}: {dtype!r} is not a dtype") from None
+    if not is_supported(out):
+        raise _unsupported(name, out)
+    return out if out.isnative and out.metadata is None else np.dtype(out.newbyteorder("=").str)
+
+
+# -- what goes out
+
+
+def public(*numpy_functions: Any) -> Callable[[F], F]:
+    """Mark a function of the public face; NumPy's functions given here dispatch to it when they meet a tracer."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            trace = current()
+            if trace is EAGER or (type(trace) is Trace and args and type(args[0]) is Tracer):
+                return function(*args, **kwargs)
+            if trace is None or (trace.shows and not has_tracer(args) and not has_tracer(kwargs)):
+                return compute(function, args, kwargs)
+            return function(*args, **kwargs)
+
+        for f in numpy_functions:
+            if f is not None:  # absent from an older NumPy
+                numpy_table[f] = wrapper
+        return wrapper  # type: ignore[return-value]
+
+    return decorate
+
+
+def compute(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a public function on plain arrays: results are fresh Arrays."""
+    try:
+        with eagerly():
+            out = function(*args, **kwargs)
+    except FuncgradError as error:
+        raise hide_internal_frames(error) from None
+    borrowed = [*args, *kwargs.values()]
+    for a in args:
+        if isinstance(a, list | tuple):
+            borrowed += a
+    return _published(out, borrowed)
+
+
+def _published(out: Any, borrowed: Iterable[Any]) -> Any:
+    if isinstance(out, np.ndarray | np.generic):
+        return publish([out], borrowed)[0]
+    if isinstance(out, tuple | list):
+        arrays = publish([x for x in out if isinstance(x, np.ndarray | np.generic)], borrowed)
+        items = [arrays.pop(0) if isinstance(x, np.ndarray | np.generic) else x for x in out]
+        return type(out)(*items) if hasattr(out, "_fields") else type(out)(items)
+    return out
+
+
+__all__ = ["BOOL", "numpy_table", "operand", "promoted", "public"]

@@ -1,0 +1,1 @@
+"""First-order primitives. One op, one block: docstring, definition, derivative, domain."""

@@ -1,0 +1,268 @@
+"""Rounding, sign, remainders, and the neighbours of a floating-point number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from funcgrad.base.dtypes import BOOL
+from funcgrad.ops.arithmetic import div, mul, neg, select, sub
+from funcgrad.ops.comparison import PIECEWISE, TRUTH, eq
+from funcgrad.ops.elementwise import elementwise
+from funcgrad.ops.op import INEXACT, INTEGER, ORDERED, REAL, Domain, Operand, apply
+
+STEPS = "it is piecewise constant: the derivative is 0 wherever there is one"
+NUMBERS = INTEGER + REAL
+
+# -- to integers
+
+
+def floor(x: Operand) -> Any:
+    """The largest integer not above x, elementwise, in the dtype of x. Integers and bool stay as they are.
+
+    Notes
+    -----
+    The derivative is 0, also at the steps.
+    """
+    return apply(floor_p, x)
+
+
+floor_p = elementwise(floor, numpy=np.floor, dtypes=ORDERED, exact=True, domain=PIECEWISE)
+floor_p.def_no_derivative(STEPS)
+
+
+def ceil(x: Operand) -> Any:
+    """The smallest integer not below x, elementwise, in the dtype of x. Integers and bool stay as they are.
+
+    Notes
+    -----
+    The derivative is 0, also at the steps.
+    """
+    return apply(ceil_p, x)
+
+
+ceil_p = elementwise(ceil, numpy=np.ceil, dtypes=ORDERED, exact=True, domain=PIECEWISE)
+ceil_p.def_no_derivative(STEPS)
+
+
+def trunc(x: Operand) -> Any:
+    """x rounded to an integer toward zero, elementwise, in the dtype of x. Integers, bool stay as they are.
+
+    Notes
+    -----
+    The derivative is 0, also at the steps.
+    """
+    return apply(trunc_p, x)
+
+
+trunc_p = elementwise(trunc, numpy=np.trunc, dtypes=ORDERED, exact=True, domain=PIECEWISE)
+trunc_p.def_no_derivative(STEPS)
+
+
+def rint(x: Operand) -> Any:
+    """x rounded to the nearest integer, halves to the even one, elementwise, in the dtype of x.
+
+    Notes
+    -----
+    The derivative is 0, also at the steps.
+    """
+    return apply(rint_p, x)
+
+
+rint_p = elementwise(rint, numpy=np.rint, dtypes=INEXACT, exact=True, domain=PIECEWISE)
+rint_p.def_no_derivative(STEPS)
+
+# -- sign
+
+
+def sign(x: Operand) -> Any:
+    """-1, 0 or 1 as x is negative, zero or positive, elementwise; NaN stays NaN.
+
+    Notes
+    -----
+    The derivative is 0, also at 0.
+    """
+    return apply(sign_p, x)
+
+
+sign_p = elementwise(sign, numpy=np.sign, dtypes=NUMBERS, exact=True, domain=PIECEWISE)
+sign_p.def_no_derivative(STEPS)
+
+
+def signbit(x: Operand) -> Any:
+    """Whether the sign bit of x is set, elementwise: true for negative numbers and for -0.0."""
+    return apply(signbit_p, x)
+
+
+signbit_p = elementwise(signbit, numpy=np.signbit, dtypes=REAL, result=BOOL, exact=True, domain=PIECEWISE)
+signbit_p.def_no_derivative(TRUTH)
+
+
+def absolute(x: Operand) -> Any:
+    """The absolute value of x, elementwise, for real numbers. The smallest integer of a dtype stays negative.
+
+    Returns
+    -------
+    Array in [0, inf]; 0.0 for -0.0.
+
+    Notes
+    -----
+    The derivative is the sign of x, and 0 at 0: the middle of the subdifferential [-1, 1].
+    """
+    return apply(abs_p, x)
+
+
+abs_p = elementwise(
+    absolute, name="abs", numpy=np.absolute, dtypes=ORDERED, exact=True,
+    domain=Domain(at={(0.0,): ((0.0,), (0.0,)), (-1.0,): ((-1.0,), (0.0,))}),
+)  # fmt: skip
+abs_p.def_jvp(
+    lambda x_dot, y, x: select(eq(x, 0.0), 0.0, mul(x_dot, sign(x)))  # d|x| = sign(x) dx, and 0 at 0
+)
+
+
+def copysign(x: Operand, y: Operand) -> Any:
+    """The absolute value of x with the sign bit of y, elementwise.
+
+    Notes
+    -----
+    The derivative in x is 1 where the sign bits of x and y agree, else -1, also where x is 0; in y it is 0.
+    """
+    return apply(copysign_p, x, y)
+
+
+copysign_p = elementwise(
+    copysign, numpy=np.copysign, dtypes=REAL, exact=True,
+    domain=Domain(at={(0.0, 1.0): ((1.0, 0.0), (0.0, 0.0)), (0.0, -1.0): ((-1.0, 0.0), (0.0, 0.0))}),
+)  # fmt: skip
+copysign_p.def_jvp(
+    # dz = dx if the signs agree, else -dx
+    lambda x_dot, z, x, y: select(eq(signbit(x), signbit(y)), x_dot, neg(x_dot)),
+    None,
+)
+
+# -- remainders
+
+
+def _minus_whole(y_dot: Any, z: Any, x: Any, y: Any) -> Any:
+    n = rint(
+        div(sub(x, z), y)
+    )  # z = x - n y; trunc(x / y) may be off by one, where x / y rounds to an integer
+    return select(eq(n, 0.0), 0.0, neg(mul(y_dot, n)))
+
+
+def fmod(x: Operand, y: Operand) -> Any:
+    """The remainder of x / y rounded toward zero, elementwise: x - trunc(x / y) y, computed exactly.
+
+    Returns
+    -------
+    Array with the sign of x. NaN (integers: 0) where y is 0.
+
+    Notes
+    -----
+    The derivative in x is 1, in y -trunc(x / y), also where x is a multiple of y and fmod jumps.
+    """
+    return apply(fmod_p, x, y)
+
+
+fmod_p = elementwise(
+    fmod, numpy=np.fmod, dtypes=NUMBERS, exact=True,
+    domain=Domain((2.2, 1.0), (2.9, 1.05), at={  # between two jumps
+        (2.0, 1.0): ((1.0, -2.0), (0.0, 0.0)),
+        (-2.5, 1.0): ((1.0, 2.0), (0.0, 0.0)),
+        (0.5, 2.0): ((1.0, 0.0), (0.0, 0.0)),
+    }),
+)  # fmt: skip
+fmod_p.def_jvp(lambda x_dot, z, x, y: x_dot, _minus_whole)  # dz = dx - trunc(x / y) dy
+
+
+def remainder(x: Operand, y: Operand) -> Any:
+    """The remainder of x / y rounded down, elementwise: x - floor(x / y) y; Python's ``%``.
+
+    Returns
+    -------
+    Array with the sign of y. NaN (integers: 0) where y is 0.
+
+    Notes
+    -----
+    The derivative in x is 1, in y -floor(x / y), also where x is a multiple of y and the remainder jumps.
+    """
+    return apply(remainder_p, x, y)
+
+
+remainder_p = elementwise(
+    remainder, numpy=np.remainder, dtypes=NUMBERS, exact=True,
+    domain=Domain((2.2, 1.0), (2.9, 1.05), at={  # between two jumps
+        (2.0, 1.0): ((1.0, -2.0), (0.0, 0.0)),
+        (-2.5, 1.0): ((1.0, 3.0), (0.0, 0.0)),
+        (0.5, 2.0): ((1.0, 0.0), (0.0, 0.0)),
+    }),
+)  # fmt: skip
+remainder_p.def_jvp(lambda x_dot, z, x, y: x_dot, _minus_whole)  # dz = dx - floor(x / y) dy
+
+
+def floor_divide(x: Operand, y: Operand) -> Any:
+    """x / y rounded down, elementwise, in the dtype of the operands; Python's ``//``.
+
+    Notes
+    -----
+    Integers give 0 where y is 0, and the smallest integer divided by -1 wraps to itself, as in NumPy.
+    The derivative is 0, also at the steps.
+    """
+    return apply(floor_divide_p, x, y)
+
+
+floor_divide_p = elementwise(
+    floor_divide, numpy=np.floor_divide, dtypes=NUMBERS, exact=True, domain=PIECEWISE
+)
+floor_divide_p.def_no_derivative(STEPS)
+
+# -- steps
+
+
+def heaviside(x: Operand, y: Operand) -> Any:
+    """The step function, elementwise: 0 where x < 0, y where x is 0, 1 where x > 0; NaN where x is NaN.
+
+    Notes
+    -----
+    The derivative in x is 0, also at 0; in y it is 1 where x is 0, else 0.
+    """
+    return apply(heaviside_p, x, y)
+
+
+heaviside_p = elementwise(
+    heaviside, numpy=np.heaviside, dtypes=REAL, exact=True,
+    domain=Domain(at={(0.0, 0.5): ((0.0, 1.0), (0.0, 0.0)), (2.0, 0.5): ((0.0, 0.0), (0.0, 0.0))}),
+)  # fmt: skip
+heaviside_p.def_jvp(None, lambda y_dot, z, x, y: select(eq(x, 0.0), y_dot, 0.0))  # dz = dy where x is 0
+
+# -- neighbours
+
+
+def nextafter(x: Operand, y: Operand) -> Any:
+    """The floating-point number next to x in the direction of y, elementwise; y itself where they are equal.
+
+    Notes
+    -----
+    It acts on the representation of a number, not on its value: the derivative is 0.
+    """
+    return apply(nextafter_p, x, y)
+
+
+nextafter_p = elementwise(nextafter, numpy=np.nextafter, dtypes=REAL, exact=True, domain=PIECEWISE)
+nextafter_p.def_no_derivative("it acts on the representation of a number, not on its value")
+
+
+def spacing(x: Operand) -> Any:
+    """The distance from x to the next floating-point number away from zero, with the sign of x, elementwise.
+
+    Notes
+    -----
+    The derivative is 0: it is constant between powers of 2.
+    """
+    return apply(spacing_p, x)
+
+
+spacing_p = elementwise(spacing, numpy=np.spacing, dtypes=REAL, exact=True, domain=PIECEWISE)
+spacing_p.def_no_derivative(STEPS)

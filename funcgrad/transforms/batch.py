@@ -1,0 +1,77 @@
+"""Vectorisation: run a Program on many rows at once.
+
+In: a Program, the number of rows, and for each input the axis that holds the rows (None: the same for all rows).
+Out: the Program on the batched inputs, and the axis of each output. Equations that no row enters stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from funcgrad.base.errors import FuncgradError
+from funcgrad.core.check import checked
+from funcgrad.core.ir import Aval, Program, make_aval
+from funcgrad.core.trace import Trace, Tracer
+
+Dims = tuple[int | None, ...]
+
+
+def batched_aval(aval: Aval, size: int, dim: int | None) -> Aval:
+    """The aval of `size` rows of `aval` along axis `dim`."""
+    if dim is None:
+        return aval
+    return make_aval((*aval.shape[:dim], size, *aval.shape[dim:]), aval.dtype)
+
+
+def batch(program: Program, size: int, dims: Dims) -> tuple[Program, Dims]:
+    """`program` applied to `size` rows.
+
+    Parameters
+    ----------
+    dims
+        For each input, the axis of the rows in 0 ... ndim, or None.
+
+    Returns
+    -------
+    program, dims
+        The outputs have their rows along the axes `dims`; None for an output that no row enters.
+    """
+    return program.remember(("batch", size, dims), lambda: _batch(program, size, dims))
+
+
+def _batch(program: Program, size: int, dims: Dims) -> tuple[Program, Dims]:
+    rows: dict[Any, tuple[Any, int]] = {}  # Var → batched value and its axis
+    renamed: dict[Any, Any] = {}
+    with Trace(program.name) as t:
+        names = program.input_names or ("",) * len(program.inputs)
+        for var, dim, name in zip(program.inputs, dims, names, strict=True):
+            if dim is None:
+                t.adopt(var, name=name)
+            else:
+                rows[var] = (t.input(batched_aval(var.aval, size, dim), name=name), dim)
+        for e in program.equations:
+            found = [rows.get(a) for a in e.inputs]
+            if not any([f is not None for f in found]):
+                t.emit(e)
+                continue
+            t.source = e.source
+            args = [Tracer(t, a) if f is None else f[0] for a, f in zip(e.inputs, found, strict=True)]
+            try:
+                outs, out_dims = e.primitive.batch(
+                    size, args, tuple([None if f is None else f[1] for f in found]), **e.params
+                )
+            except FuncgradError as error:
+                raise error.at(e.source) from None
+            for var, out, dim in zip(e.outputs, outs, out_dims, strict=True):
+                if dim is None:
+                    renamed[var] = out
+                else:
+                    rows[var] = (out, dim)
+        outputs, out_dims = [], []
+        for a in program.outputs:
+            value, dim = rows.get(a, (renamed.get(a), None))
+            outputs.append(Tracer(t, a) if value is None else value)
+            out_dims.append(dim)
+        result = t.program(outputs)
+    assert not t.captured, "a batching rule captured a value"
+    return checked(result), tuple(out_dims)

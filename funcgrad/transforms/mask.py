@@ -1,0 +1,96 @@
+"""Structural zeros: make a zero that was put there by construction annihilate inf and NaN.
+
+In: a Program that is linear in some inputs (a tangent Program, or a transposed one), which ones, and which of
+these have structural zeros already (basis vectors). Out: the same Program in which a product or quotient of a
+value that may hold structural zeros is guarded, and which outputs may hold them.
+
+A zero is structural where select, pad or scatter put it, or where a guard passed it on; linear operations keep
+it; a sum has it only if all its terms do. The gradient of ``where(x > 0, sqrt(x), 0)`` at 0 is then 0, while a
+zero that merely happens (``sqrt(x**2)`` at 0) still gives NaN. Rules of ops know nothing of this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from funcgrad.base.dtypes import is_inexact
+from funcgrad.core.check import checked
+from funcgrad.core.ir import Equation, Literal, Program
+from funcgrad.core.links import fixpoint
+
+Flags = tuple[bool, ...]
+
+
+def mask(program: Program, linear: Flags, structural: Flags) -> tuple[Program, Flags]:
+    """`program` with guarded products.
+
+    Parameters
+    ----------
+    linear
+        For each input, whether the Program is linear in it.
+    structural
+        For each input, whether it may hold structural zeros; True only where `linear` is.
+
+    Returns
+    -------
+    program, structural
+        The flags say for each output whether it may hold structural zeros.
+    """
+    return program.remember(("mask", linear, structural), lambda: _mask(program, linear, structural))
+
+
+def _mask(program: Program, linear: Flags, structural: Flags) -> tuple[Program, Flags]:
+    moving: set[Any] = {v for v, flag in zip(program.inputs, linear, strict=True) if flag}
+    marked: set[Any] = {v for v, flag in zip(program.inputs, structural, strict=True) if flag}
+    equations = []
+    for e in program.equations:
+        flags = [a in moving for a in e.inputs]
+        if any(flags):
+            moving.update(e.outputs)
+            e = _guard(e, flags, marked)
+        equations.append(e)
+    out = tuple([a in marked for a in program.outputs])
+    if all([new is old for new, old in zip(equations, program.equations, strict=True)]):
+        return program, out
+    result = Program(program.inputs, tuple(equations), program.outputs, program.name, program.input_names)
+    return checked(result), out
+
+
+def _is_zero(atom: Any) -> bool:
+    return isinstance(atom, Literal) and is_inexact(atom.aval.dtype) and atom.is_zero()
+
+
+def _guard(e: Equation, flags: list[bool], marked: set[Any]) -> Equation:
+    """The equation, guarded if it must be; adds its outputs to `marked` if they may hold structural zeros."""
+    primitive = e.primitive
+    if primitive.links is not None:
+        links = primitive.links(e.params)
+        (body, _), _, out = fixpoint(
+            links,
+            tuple([a in marked for a in e.inputs]),
+            lambda inputs: _pair(mask(links.body, tuple(flags), inputs)),
+        )
+        marked.update([v for v, flag in zip(e.outputs, out, strict=True) if flag])
+        return e if body is links.body else e.replace(params=links.rebuild(body))
+    carriers = [a for a, flag in zip(e.inputs, flags, strict=True) if flag]
+    zero = primitive.traits.zero
+    if zero == "sum":
+        if all([a in marked or _is_zero(a) for a in e.inputs]):
+            marked.update(e.outputs)
+    elif zero == "source":
+        if any([a in marked for a in carriers]) or any([_is_zero(a) for a in e.inputs]):
+            marked.update(e.outputs)
+    elif zero == "guard":
+        marked.update(e.outputs)
+    elif any([a in marked for a in carriers]):
+        marked.update(e.outputs)
+        if zero == "product" and primitive.guarded is not None:
+            inputs = e.inputs
+            if len(carriers) == 1 and flags[-1]:  # a product with the linear factor second: put it first
+                inputs = (inputs[1], inputs[0])
+            return Equation(primitive.guarded, inputs, e.params, e.outputs, e.source)
+    return e
+
+
+def _pair(result: tuple[Program, Flags]) -> tuple[tuple[Program, Flags], Flags]:
+    return result, result[1]

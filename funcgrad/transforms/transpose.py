@@ -1,0 +1,83 @@
+"""Reverse mode: turn a linear Program round.
+
+In: a Program that is linear in some inputs, which ones, and which outputs have a cotangent. Out: the Program from
+the other inputs and those cotangents to the cotangents of the linear inputs; and which of these are not zero.
+
+    f(r, x_dot) -> c: c = mul x_dot r        becomes        f(r, c_bar) -> x_bar: x_bar = mul c_bar r
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from funcgrad.base.dtypes import is_inexact
+from funcgrad.base.errors import RuleError
+from funcgrad.core.check import checked
+from funcgrad.core.ir import Literal, Program
+from funcgrad.core.primitive import Linear
+from funcgrad.core.trace import Trace, Tracer
+from funcgrad.ops.op import accumulate
+
+Flags = tuple[bool, ...]
+
+
+def transpose(program: Program, linear: Flags, nonzero: Flags) -> tuple[Program, Flags]:
+    """The transposed Program.
+
+    Parameters
+    ----------
+    linear
+        For each input, whether the Program is linear in it.
+    nonzero
+        For each output, whether it has a cotangent.
+
+    Returns
+    -------
+    program, nonzero
+        Inputs: the nonlinear inputs, then one cotangent per True of `nonzero`. Outputs: the cotangents of the
+        linear inputs that are not zero; the flags say for each linear input whether it is there.
+    """
+    return program.remember(("transpose", linear, nonzero), lambda: _transpose(program, linear, nonzero))
+
+
+def _transpose(program: Program, linear: Flags, nonzero: Flags) -> tuple[Program, Flags]:
+    cotangents: dict[Any, Any] = {}
+    moving: set[Any] = {v for v, flag in zip(program.inputs, linear, strict=True) if flag}
+    forward = [v for v, flag in zip(program.inputs, linear, strict=True) if flag]
+
+    def give(atom: Any, ct: Any) -> None:
+        if ct is not None and not isinstance(atom, Literal) and atom in moving:
+            old = cotangents.get(atom)
+            cotangents[atom] = ct if old is None else accumulate(old, ct)
+
+    with Trace(program.name) as t:
+        names = program.input_names or ("",) * len(program.inputs)
+        for v, flag, name in zip(program.inputs, linear, names, strict=True):
+            if not flag:
+                t.adopt(v, name=name)
+        seeds = [t.input(a.aval) if flag else None for a, flag in zip(program.outputs, nonzero, strict=True)]
+        backward = []
+        for e in program.equations:
+            if moving.isdisjoint(e.inputs):
+                t.emit(e)
+            else:
+                moving.update([v for v in e.outputs if is_inexact(v.aval.dtype)])
+                backward.append(e)
+        for a, seed in zip(program.outputs, seeds, strict=True):
+            give(a, seed)
+        for e in reversed(backward):
+            cts = [cotangents.pop(v, None) for v in e.outputs]
+            if not any([c is not None for c in cts]):
+                continue
+            t.source = e.source
+            args = [Linear(a.aval) if a in moving else Tracer(t, a) for a in e.inputs]
+            try:
+                results = e.primitive.transpose(cts, *args, **e.params)
+            except RuleError as error:
+                raise error.at(e.source) from None
+            for a, ct in zip(e.inputs, results, strict=True):
+                give(a, ct)
+        out_nonzero = tuple([v in cotangents for v in forward])
+        result = t.program([cotangents[v] for v in forward if v in cotangents])
+    assert not t.captured, "a transpose rule captured a value"
+    return checked(result), out_nonzero
