@@ -147,7 +147,7 @@ def register_node(
         return tuple(children), aux
 
     try:
-        optree.register_pytree_node(cls, optree_flatten, unflatten_func, namespace=NAMESPACE)  # type: ignore[arg-type]
+        optree.register_pytree_node(cls, optree_flatten, unflatten_func, namespace=NAMESPACE)
     except ValueError as error:
         raise TreeError(f"{cls.__name__} is registered as a pytree node already") from error
     except TypeError as error:
@@ -186,7 +186,8 @@ def register_dataclass(cls: C, data_fields: Iterable[str] | None = None, meta_fi
         return node
 
     try:
-        optree.register_pytree_node(
+        register: Any = optree.register_pytree_node
+        register(
             cls, flatten_func, unflatten_func, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE
         )
     except ValueError as error:

@@ -194,7 +194,7 @@ class Program:
         try:
             return self._memo[key]  # type: ignore[no-any-return]
         except KeyError:
-            return self._memo.setdefault(key, make())
+            return self._memo.setdefault(key, make())  # type: ignore[no-any-return]
 
     @property
     def fingerprint(self) -> Hashable:

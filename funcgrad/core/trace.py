@@ -188,7 +188,7 @@ class Trace:
         parent = _current.get()
         self.name = name
         self.stack: tuple[Trace, ...] = (*parent.stack, self) if type(parent) is Trace else (self,)
-        self.shows = shows and (type(parent) is not Trace or parent.shows)
+        self.shows: bool = shows and (type(parent) is not Trace or parent.shows)
         self.closed = False
         self.thread = get_ident()
         self.equations: list[Equation] = []
@@ -339,7 +339,7 @@ def current() -> Trace | _Eager | None:
     return _current.get()
 
 
-class eagerly:
+class eagerly:  # noqa: N801 (reads as a statement)
     """``with eagerly():`` operations on plain arrays compute at once, as raw NumPy values, without warnings."""
 
     __slots__ = ("_errstate", "_token")
@@ -425,7 +425,7 @@ def _same_bits(a: Any, b: Any) -> bool:
         return False
     if a.flags.c_contiguous and b.flags.c_contiguous:
         return bool(np.array_equal(a.view(np.uint8) if a.ndim else a, b.view(np.uint8) if b.ndim else b))
-    return a.tobytes() == b.tobytes()
+    return bool(a.tobytes() == b.tobytes())
 
 
 # -- describing and refusing

@@ -29,14 +29,22 @@ from funcgrad.numpy.operands import (
     operand,
     public,
 )
+from funcgrad.ops import (
+    arithmetic,
+    comparison,
+    exponential,
+    extrema,
+    powers,
+    rounding,
+    sinc,
+    special,
+    trigonometric,
+)
 from funcgrad.ops.op import Op, constant
 
-import importlib
-for _m in "arithmetic, comparison, exponential, extrema, powers, rounding, special, trigonometric".split(", "):
-    try:
-        importlib.import_module("funcgrad.ops." + _m)
-    except ModuleNotFoundError as e:
-        print(e)
+MODULES = (arithmetic, comparison, exponential, extrema, powers, rounding, sinc, special, trigonometric)
+"""The modules of elementwise ops: importing them fills the registry."""
+
 _UFUNC_DEFAULTS = {"out": None, "where": True, "casting": "same_kind", "order": "K", "dtype": None, "subok": True}
 _COMPARISONS = {np.less: -1, np.less_equal: -1, np.greater: 1, np.greater_equal: 1, np.equal: 0, np.not_equal: 0}
 

@@ -222,6 +222,12 @@ def promoted(name: str, *args: Any) -> list[Any]:
     return broadcast_operands(name, [as_dtype(x, dtype) for x in xs])
 
 
+def promoted_dtype(name: str, *arrays: Any) -> list[Any]:
+    """Strong operands converted to their common dtype."""
+    dtype = promote(*[x.dtype for x in arrays])
+    return [convert(x, dtype) for x in arrays]
+
+
 # -- axes
 
 

@@ -11,7 +11,7 @@ from funcgrad.base.errors import ShapeError
 from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Traits
 from funcgrad.core.trace import bind1
-from funcgrad.ops.op import NUMERIC, Op, Operand, aval_of, constant, literal_of
+from funcgrad.ops.op import LINEAR, NUMERIC, Op, Operand, aval_of, constant, literal_of
 
 Axes = tuple[int, ...]
 MOVE = Traits(exact=True, kind="index")
@@ -52,7 +52,7 @@ def _broadcast_batch(size: int, args: Any, dims: Any, *, shape: Shape, axes: tup
     return (bind1(broadcast_p, x, shape=(size, *shape), axes=(0, *[a + 1 for a in axes])),), (0,)
 
 
-broadcast_p = Op(broadcast, MOVE)
+broadcast_p = Op(broadcast, MOVE, domain=LINEAR)
 broadcast_p.abstract = _broadcast_abstract
 broadcast_p.evaluate = _broadcast_evaluate
 broadcast_p.batch = _broadcast_batch
@@ -97,7 +97,7 @@ def _reshape_batch(size: int, args: Any, dims: Any, *, shape: Shape) -> Any:
     return (reshape(align(args[0], dims[0], 0, size), (size, *shape)),), (0,)
 
 
-reshape_p = Op(reshape, MOVE, numpy=None)
+reshape_p = Op(reshape, MOVE, domain=LINEAR)
 reshape_p.abstract = _reshape_abstract
 reshape_p.evaluate = lambda x, *, shape: (np.reshape(x, shape),)
 reshape_p.batch = _reshape_batch
@@ -131,7 +131,7 @@ def _transpose_batch(size: int, args: Any, dims: Any, *, axes: tuple[int, ...]) 
     return (transpose(args[0], (d, *[a + (a >= d) for a in axes])),), (0,)
 
 
-transpose_p = Op(transpose, MOVE)
+transpose_p = Op(transpose, MOVE, domain=LINEAR)
 transpose_p.abstract = lambda x, *, axes: (make_aval(tuple(x.shape[a] for a in axes), x.dtype),)
 transpose_p.evaluate = lambda x, *, axes: (np.transpose(x, axes),)
 transpose_p.batch = _transpose_batch
@@ -203,7 +203,7 @@ def _broadcast_back(ct: Any, aval: Aval, axes: Axes) -> Any:
     return broadcast(ct, aval.shape, kept)
 
 
-reduce_sum_p = Op(reduce_sum, Traits(kind="reduce"), dtypes=NUMERIC)
+reduce_sum_p = Op(reduce_sum, Traits(kind="reduce"), dtypes=NUMERIC, domain=LINEAR)
 reduce_sum_p.abstract = lambda x, *, axes: (make_aval(reduced(x.shape, axes), x.dtype),)
 reduce_sum_p.evaluate = lambda x, *, axes: (np.add.reduce(last(x, axes), axis=-1, dtype=x.dtype),)
 reduce_sum_p.batch = batch_reduce(reduce_sum_p)

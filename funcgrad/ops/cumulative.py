@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import BOOL
+from funcgrad.base.dtypes import BOOL, is_inexact
 from funcgrad.base.errors import DtypeError, ShapeError
 from funcgrad.core.ir import Aval, make_aval
 from funcgrad.core.primitive import Traits
 from funcgrad.core.trace import bind1
 from funcgrad.ops.arithmetic import add, div, mul, select
 from funcgrad.ops.broadcasting import align
-from funcgrad.ops.comparison import eq, ne
+from funcgrad.ops.comparison import eq, isnan, logical_or
 from funcgrad.ops.movement import convert, pad, slice_
 from funcgrad.ops.op import (
+    ALL,
     INEXACT,
     NUMERIC,
-    ORDERED,
     SMOOTH,
     Domain,
     Op,
@@ -75,7 +75,7 @@ def previous(x: Operand, axis: int, reverse: bool, fill: Any) -> Any:
 def attains(x: Operand, extreme: Operand) -> Any:
     """Where `x` equals a maximum or minimum that it was among; a NaN does, since it made the extreme NaN."""
     hit = eq(x, extreme)
-    return add(hit, ne(x, x)) if aval_of(x).dtype.kind == "f" else hit
+    return logical_or(hit, isnan(x)) if is_inexact(aval_of(x).dtype) else hit
 
 
 def _running(function: Callable[..., Any], ufunc: np.ufunc, dtypes: str, domain: Domain, exact: bool) -> Op:
@@ -139,7 +139,7 @@ def _recurrence_evaluate(a: Any, b: Any, keep: Any, *, axis: int, reverse: bool)
     if len(b) == 0:
         return (out,)
     lanes = b[0].size
-    if lanes <= 16 and b.dtype in (float, complex):  # Python's numbers are faster than short rows
+    if lanes <= 16:  # Python's numbers are faster than short rows, and at least as precise
         rows = [v.reshape(len(v), lanes).T.tolist() for v in (a, b, keep)]
         done = [_recur(*lane) for lane in zip(*rows, strict=True)]
         h[...] = np.array(done, b.dtype).T.reshape(b.shape)
@@ -260,10 +260,10 @@ def _record_jvp(x_dot: Any, y: Any, x: Any, *, axis: int, reverse: bool) -> Any:
 
 
 _RECORDS = Domain(smooth="its kinks are ties of two elements")
-cummax_p = _running(cummax, np.maximum, ORDERED, _RECORDS, exact=True)
+cummax_p = _running(cummax, np.maximum, ALL, _RECORDS, exact=True)
 cummax_p.def_jvp(_record_jvp)
 cummax_p.decline("transpose", "it is not linear")
 
-cummin_p = _running(cummin, np.minimum, ORDERED, _RECORDS, exact=True)
+cummin_p = _running(cummin, np.minimum, ALL, _RECORDS, exact=True)
 cummin_p.def_jvp(_record_jvp)
 cummin_p.decline("transpose", "it is not linear")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -74,24 +75,40 @@ def _abstract(x: Aval, y: Aval, *, contract: Pair, batch: Pair) -> tuple[Aval]:
     return (make_aval(shape, x.dtype),)
 
 
-def _evaluate(x: Any, y: Any, *, contract: Pair, batch: Pair) -> tuple[Any]:
-    x_free, y_free = free(x.ndim, contract[0], batch[0]), free(y.ndim, contract[1], batch[1])
+@lru_cache(maxsize=4096)
+def _orders(x_ndim: int, y_ndim: int, contract: Pair, batch: Pair) -> tuple[Axes | None, Axes | None, int, int]:
+    """Axes of x as (b, i, k) and of y as (b, k, j), None where they are so already, and how many i and j there are."""
+    x_free, y_free = free(x_ndim, contract[0], batch[0]), free(y_ndim, contract[1], batch[1])
     # the summed axes in the order in which they lie in x, so that as few as possible have to be copied
     pairs = sorted(zip(*contract, strict=True))
-    left = _matrix(x, batch[0], x_free, tuple([i for i, _ in pairs]))
-    right = _matrix(y, batch[1], tuple([j for _, j in pairs]), y_free)
-    shape = left.shape[: len(batch[0])] + tuple([x.shape[i] for i in x_free] + [y.shape[j] for j in y_free])
-    return (np.matmul(left, right).reshape(shape),)
+    left = (*batch[0], *x_free, *[i for i, _ in pairs])
+    right = (*batch[1], *[j for _, j in pairs], *y_free)
+    return (
+        None if left == tuple(range(x_ndim)) else left,
+        None if right == tuple(range(y_ndim)) else right,
+        len(x_free),
+        len(y_free),
+    )
 
 
-def _matrix(x: Any, batch: Axes, rows: Axes, columns: Axes) -> Any:
-    """`x` as matrices: a view where its layout allows it; BLAS takes transposed ones as they are."""
-    order = (*batch, *rows, *columns)
-    x = np.transpose(x, order) if order != tuple(range(len(order))) else x
-    if len(rows) == 1 and len(columns) == 1:
-        return x
-    b, r = len(batch), len(batch) + len(rows)
-    return x.reshape(*x.shape[:b], prod(x.shape[b:r]), prod(x.shape[r:]))
+def _evaluate(x: Any, y: Any, *, contract: Pair, batch: Pair) -> tuple[Any]:
+    left, right, i, j = _orders(x.ndim, y.ndim, contract, batch)
+    x = x if left is None else np.transpose(x, left)
+    y = y if right is None else np.transpose(y, right)
+    b, k = len(batch[0]), len(contract[0])
+    if not k:
+        return (x.reshape((*x.shape, *(1,) * j)) * y.reshape((*y.shape[:b], *(1,) * i, *y.shape[b:])),)
+    shape = x.shape[: b + i] + y.shape[b + k :]
+    z = np.matmul(_matrix(x, b, i, k), _matrix(y, b, k, j))
+    return (z if z.shape == shape else z.reshape(shape),)
+
+
+def _matrix(x: Any, batch: int, rows: int, columns: int) -> Any:
+    """`x` as matrices: a view where its layout allows it; the BLAS takes transposed ones as they are."""
+    if rows != 1 or columns != 1:
+        at = batch + rows
+        x = x.reshape(*x.shape[:batch], prod(x.shape[batch:at]), prod(x.shape[at:]))
+    return np.ascontiguousarray(x) if min(x.strides[-2:]) <= 0 else x
 
 
 def _transpose(cts: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:

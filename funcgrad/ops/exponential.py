@@ -108,9 +108,7 @@ def log(x: Operand) -> Any:
     return apply(log_p, x)
 
 
-log_p = elementwise(
-    log, numpy=np.log, dtypes=INEXACT, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))})
-)
+log_p = elementwise(log, numpy=np.log, dtypes=INEXACT, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))}))
 log_p.def_jvp(lambda x_dot, y, x: div(x_dot, x))  # d log x = dx / x
 
 
@@ -133,9 +131,7 @@ def log2(x: Operand) -> Any:
     return apply(log2_p, x)
 
 
-log2_p = elementwise(
-    log2, numpy=np.log2, dtypes=INEXACT, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))})
-)
+log2_p = elementwise(log2, numpy=np.log2, dtypes=INEXACT, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))}))
 log2_p.def_jvp(lambda x_dot, y, x: div(mul(x_dot, 1 / LN2), x))  # d log2 x = dx / (x ln 2)
 
 
@@ -158,9 +154,7 @@ def log10(x: Operand) -> Any:
     return apply(log10_p, x)
 
 
-log10_p = elementwise(
-    log10, numpy=np.log10, dtypes=INEXACT, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))})
-)
+log10_p = elementwise(log10, numpy=np.log10, dtypes=INEXACT, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))}))
 log10_p.def_jvp(lambda x_dot, y, x: div(mul(x_dot, 1 / LN10), x))  # d log10 x = dx / (x ln 10)
 
 
@@ -183,9 +177,7 @@ def log1p(x: Operand) -> Any:
     return apply(log1p_p, x)
 
 
-log1p_p = elementwise(
-    log1p, numpy=np.log1p, dtypes=INEXACT, domain=Domain(-0.8, 3.0, at={(-1.0,): ((inf,), (-inf,))})
-)
+log1p_p = elementwise(log1p, numpy=np.log1p, dtypes=INEXACT, domain=Domain(-0.8, 3.0, at={(-1.0,): ((inf,), (-inf,))}))
 log1p_p.def_jvp(lambda x_dot, y, x: div(x_dot, add(x, 1.0)))  # d log(1 + x) = dx / (1 + x)
 
 # -- sigmoid

@@ -22,12 +22,12 @@ from funcgrad.core.primitive import Linear, Traits
 from funcgrad.core.trace import Tracer, bind1
 from funcgrad.ops.arithmetic import add, div, mul, select
 from funcgrad.ops.broadcasting import align, broadcast, reshape, transpose
-from funcgrad.ops.comparison import eq, ge, lt
+from funcgrad.ops.comparison import eq, ge, logical_and, lt
 from funcgrad.ops.cumulative import attains, extend, linear_recurrence, previous, section
 from funcgrad.ops.elementwise import batch_elementwise
 from funcgrad.ops.extrema import maximum, minimum
 from funcgrad.ops.movement import convert, iota
-from funcgrad.ops.op import ALL, ORDERED, SMOOTH, Domain, Op, Operand, aval_of, constant, full_like, zeros_of
+from funcgrad.ops.op import ALL, SMOOTH, Domain, Op, Operand, aval_of, constant, full_like, zeros_of
 from funcgrad.ops.rounding import remainder
 
 _LINEAR = Domain(smooth="linear in its values")
@@ -91,7 +91,7 @@ def within(indices: Sequence[Operand], lengths: Shape) -> Any:
     inside = None
     for index, n in zip(indices, lengths, strict=True):
         for test in (ge(index, 0), lt(index, n)):
-            inside = test if inside is None else mul(inside, test)
+            inside = test if inside is None else logical_and(inside, test)
     return inside
 
 
@@ -560,11 +560,11 @@ def _extreme_jvp(primal: Any, primals: Any, tangents: Any, *, mode: str) -> Any:
 
 
 _TIES = Domain(smooth="its kinks are ties of two elements")
-scatter_min_p = _scatter(scatter_min, np.minimum, Traits(exact=True, kind="scatter"), ORDERED, _TIES)
+scatter_min_p = _scatter(scatter_min, np.minimum, Traits(exact=True, kind="scatter"), ALL, _TIES)
 scatter_min_p.jvp = _extreme_jvp
 scatter_min_p.decline("transpose", "it is not linear")
 
-scatter_max_p = _scatter(scatter_max, np.maximum, Traits(exact=True, kind="scatter"), ORDERED, _TIES)
+scatter_max_p = _scatter(scatter_max, np.maximum, Traits(exact=True, kind="scatter"), ALL, _TIES)
 scatter_max_p.jvp = _extreme_jvp
 scatter_max_p.decline("transpose", "it is not linear")
 
@@ -621,9 +621,9 @@ def _dynamic_slice_abstract(x: Aval, *starts: Aval, sizes: Shape) -> tuple[Aval]
     return (make_aval(sizes, x.dtype),)
 
 
-def _view(x: Any, starts: Sequence[Any], sizes: Shape) -> Any:
-    first = [min(max(int(s), 0), n - k) for s, n, k in zip(starts, x.shape, sizes, strict=True)]
-    return x[tuple([slice(s, s + k) for s, k in zip(first, sizes, strict=True)])]
+def _slices(shape: Shape, starts: Sequence[Any], sizes: Shape) -> tuple[slice, ...]:
+    first = [min(max(int(s), 0), n - k) for s, n, k in zip(starts, shape, sizes, strict=True)]
+    return tuple([slice(s, s + k) for s, k in zip(first, sizes, strict=True)])
 
 
 def _moving(x: Any, starts: Sequence[Any], sizes: Shape) -> tuple[tuple[int, ...], list[Any]]:
@@ -670,7 +670,7 @@ def _dynamic_slice_transpose(cts: Any, x: Linear, *starts: Any, sizes: Shape) ->
 
 dynamic_slice_p = Op(dynamic_slice, Traits(exact=True, kind="index"), domain=_LINEAR)
 dynamic_slice_p.abstract = _dynamic_slice_abstract
-dynamic_slice_p.evaluate = lambda x, *starts, sizes: (_view(x, starts, sizes),)
+dynamic_slice_p.evaluate = lambda x, *starts, sizes: (x[_slices(x.shape, starts, sizes)],)
 dynamic_slice_p.batch = _dynamic_slice_batch
 dynamic_slice_p.def_linear()
 dynamic_slice_p.transpose = _dynamic_slice_transpose
@@ -710,7 +710,7 @@ def _dynamic_update_slice_abstract(x: Aval, update: Aval, *starts: Aval) -> tupl
 
 def _dynamic_update_slice_evaluate(x: Any, update: Any, *starts: Any) -> tuple[Any]:
     out = np.array(x, order="C", copy=True, subok=False)
-    _view(out, starts, update.shape)[...] = update
+    out[_slices(x.shape, starts, update.shape)] = update
     return (out,)
 
 

@@ -17,7 +17,7 @@ from funcgrad.core.primitive import Linear, Traits
 from funcgrad.core.trace import bind1
 from funcgrad.ops.arithmetic import select, sub
 from funcgrad.ops.broadcasting import MOVE, align, broadcast, reduce_sum
-from funcgrad.ops.op import Op, Operand, aval_of, constant, literal_of, zeros_of
+from funcgrad.ops.op import LINEAR, Op, Operand, aval_of, constant, literal_of, zeros_of
 
 # -- convert
 
@@ -64,7 +64,7 @@ def _convert(x: Any, *, dtype: Dtype, weak: bool) -> Any:
     return x.astype(dtype)
 
 
-convert_p = Op(convert, Traits(exact=True, kind="elementwise"))
+convert_p = Op(convert, Traits(exact=True, kind="elementwise"), domain=LINEAR)
 convert_p.abstract = lambda x, *, dtype, weak: (make_aval(x.shape, dtype, weak),)
 convert_p.evaluate = lambda x, **params: (_convert(x, **params),)
 convert_p.hidden_params = {"weak": False}
@@ -94,7 +94,7 @@ def reverse(x: Operand, axes: tuple[int, ...]) -> Any:
     return bind1(reverse_p, x, axes=axes) if axes else x
 
 
-reverse_p = Op(reverse, MOVE)
+reverse_p = Op(reverse, MOVE, domain=LINEAR)
 reverse_p.abstract = lambda x, *, axes: (make_aval(x.shape, x.dtype),)
 reverse_p.evaluate = lambda x, *, axes: (np.flip(x, axes),)
 reverse_p.batch = lambda size, args, dims, *, axes: (
@@ -136,7 +136,7 @@ def _slice_transpose(cts: Any, x: Linear, *, start: Shape, stop: Shape, step: Sh
     return (pad(cts[0], zeros_of(make_aval((), x.aval.dtype)), start, after, tuple(s - 1 for s in step)),)
 
 
-slice_p = Op(slice_, MOVE, name="slice")
+slice_p = Op(slice_, MOVE, name="slice", domain=LINEAR)
 slice_p.abstract = _slice_abstract
 slice_p.evaluate = lambda x, *, start, stop, step: (
     x[tuple(slice(b, e, s) for b, e, s in zip(start, stop, step, strict=True))],
@@ -213,7 +213,7 @@ def _pad_transpose(cts: Any, x: Any, value: Any, *, before: Shape, after: Shape,
     return x_bar, value_bar
 
 
-pad_p = Op(pad, Traits(exact=True, zero="source", kind="index"))
+pad_p = Op(pad, Traits(exact=True, zero="source", kind="index"), domain=LINEAR)
 pad_p.abstract = _pad_abstract
 pad_p.evaluate = _pad_evaluate
 pad_p.batch = _pad_batch
@@ -265,7 +265,7 @@ def _concatenate_transpose(cts: Any, *args: Any, axis: int) -> Any:
     return out
 
 
-concatenate_p = Op(concatenate, Traits(exact=True, zero="source", kind="index"))
+concatenate_p = Op(concatenate, Traits(exact=True, zero="source", kind="index"), domain=LINEAR)
 concatenate_p.abstract = _concatenate_abstract
 concatenate_p.evaluate = lambda *arrays, axis: (np.concatenate(arrays, axis),)
 concatenate_p.jvp = _concatenate_jvp

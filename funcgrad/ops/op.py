@@ -65,6 +65,7 @@ class Domain:
 
 
 SMOOTH = Domain(smooth="smooth everywhere")
+LINEAR = Domain(smooth="linear")
 
 
 class Op(Primitive):
@@ -104,6 +105,7 @@ class Op(Primitive):
         None for an operand that the result does not depend on differentiably. The tangents are added up.
         """
         self.differentiable = tuple(r is not None for r in rules)
+        self.declined.setdefault("transpose", "it is not linear")
 
         def jvp(primal: Callable[[], Any], primals: Any, tangents: Any, **params: Any) -> Any:
             outs = primal()
@@ -135,6 +137,7 @@ class Op(Primitive):
     def def_no_derivative(self, reason: str) -> None:
         """The result is piecewise constant (or not a number of the reals): its tangent is always zero."""
         self.no_derivative = reason
+        self.declined.setdefault("transpose", reason)
         self.jvp = lambda primal, primals, tangents, **params: (primal(), (None,))
 
 

@@ -29,6 +29,23 @@ def square(x: Operand) -> Any:
 square_p = elementwise(square, numpy=np.square, dtypes=NUMERIC, exact=True, domain=SMOOTH)
 square_p.def_jvp(lambda x_dot, y, x: mul(x_dot, add(x, x)))  # d x² = 2 x dx
 
+
+def one_minus_square(x: Operand) -> Any:
+    """1 - x², elementwise, as (1 - x)(1 + x): without cancellation where abs(x) is near 1.
+
+    Notes
+    -----
+    The derivative is -2 x. As a primitive, because the product rule would add 0 · inf to the second derivatives
+    of arcsin and arctanh at ±1.
+    """
+    return apply(one_minus_square_p, x)
+
+
+one_minus_square_p = elementwise(
+    one_minus_square, numpy=None, dtypes=INEXACT, exact=True, evaluate=lambda x: (1 - x) * (1 + x), domain=SMOOTH
+)
+one_minus_square_p.def_jvp(lambda x_dot, y, x: neg(mul(x_dot, add(x, x))))  # d(1 - x²) = -2 x dx
+
 # -- roots
 
 
@@ -67,9 +84,7 @@ def cbrt(x: Operand) -> Any:
     return apply(cbrt_p, x)
 
 
-cbrt_p = elementwise(
-    cbrt, numpy=np.cbrt, dtypes=REAL, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))})
-)
+cbrt_p = elementwise(cbrt, numpy=np.cbrt, dtypes=REAL, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))}))
 cbrt_p.def_jvp(
     # d ∛x = dx / (3 ∛x) / ∛x: at 0 a second derivative through (∛x)² would be 0 · inf
     lambda x_dot, y, x: div(div(x_dot, mul(y, 3.0)), y)

@@ -21,7 +21,7 @@ from funcgrad.ops.arithmetic import div, mul, select
 from funcgrad.ops.broadcasting import Axes, batch_reduce, broadcast, reduce_sum, reduced, reshape, transpose
 from funcgrad.ops.cumulative import attains, cumprod, previous
 from funcgrad.ops.movement import convert
-from funcgrad.ops.op import NUMERIC, ORDERED, SMOOTH, Domain, Op, Operand, aval_of, zeros_of
+from funcgrad.ops.op import ALL, NUMERIC, SMOOTH, Domain, Op, Operand, aval_of, zeros_of
 
 # -- what the ops here share
 
@@ -138,10 +138,10 @@ def _extreme_jvp(x_dot: Any, z: Any, x: Any, *, axes: Axes) -> Any:
 
 
 _KINKS = Domain(smooth="its kinks are ties of two elements")
-reduce_max_p = _reduction(reduce_max, np.maximum, ORDERED, exact=True, nonempty=True, domain=_KINKS)
+reduce_max_p = _reduction(reduce_max, np.maximum, ALL, exact=True, nonempty=True, domain=_KINKS)
 reduce_max_p.def_jvp(_extreme_jvp)
 
-reduce_min_p = _reduction(reduce_min, np.minimum, ORDERED, exact=True, nonempty=True, domain=_KINKS)
+reduce_min_p = _reduction(reduce_min, np.minimum, ALL, exact=True, nonempty=True, domain=_KINKS)
 reduce_min_p.def_jvp(_extreme_jvp)
 
 # -- any and all
@@ -191,11 +191,9 @@ def argmin(x: Operand, axis: int) -> Any:
 
 
 def _position(function: Callable[..., Any], numpy: Callable[..., Any]) -> Op:
-    op = Op(function, Traits(exact=True, kind="argreduce"), dtypes=ORDERED)
+    op = Op(function, Traits(exact=True, kind="argreduce"), dtypes=ALL)
 
     def abstract(x: Aval, *, axis: int) -> tuple[Aval]:
-        if x.dtype.kind not in ORDERED:
-            raise DtypeError(f"{op.name}: does not take {x}")
         _require_elements(op.name, x, (axis,))
         return (make_aval(reduced(x.shape, (axis,)), INT),)
 

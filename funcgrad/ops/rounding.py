@@ -146,9 +146,7 @@ copysign_p.def_jvp(
 
 
 def _minus_whole(y_dot: Any, z: Any, x: Any, y: Any) -> Any:
-    n = rint(
-        div(sub(x, z), y)
-    )  # z = x - n y; trunc(x / y) may be off by one, where x / y rounds to an integer
+    n = rint(div(sub(x, z), y))  # z = x - n y; trunc(x / y) may be off by one, where x / y rounds to an integer
     return select(eq(n, 0.0), 0.0, neg(mul(y_dot, n)))
 
 
@@ -213,9 +211,7 @@ def floor_divide(x: Operand, y: Operand) -> Any:
     return apply(floor_divide_p, x, y)
 
 
-floor_divide_p = elementwise(
-    floor_divide, numpy=np.floor_divide, dtypes=NUMBERS, exact=True, domain=PIECEWISE
-)
+floor_divide_p = elementwise(floor_divide, numpy=np.floor_divide, dtypes=NUMBERS, exact=True, domain=PIECEWISE)
 floor_divide_p.def_no_derivative(STEPS)
 
 # -- steps

@@ -1,0 +1,15 @@
+"""Settings of the whole suite: Programs are type-checked after every transform, examples are reproducible."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("FUNCGRAD_CHECK", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "funcgrad", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("funcgrad")
