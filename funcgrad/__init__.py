@@ -11,7 +11,8 @@
     curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
-from funcgrad import errors, lowering, numpy
+from funcgrad import errors, lowering, nn, numpy, optim, tree
+from funcgrad import tree as tree_util
 from funcgrad.api import (
     Jit,
     ShapeDtypeStruct,

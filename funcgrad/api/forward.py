@@ -122,7 +122,7 @@ def _linearize(f: Any, primals: tuple[Any, ...], has_aux: bool) -> Any:
     treedef = a.treedef
     traced, outputs, aux_tree = traced_for(a, "linearize", has_aux)
     with doing(f"differentiating {function_name(f)}"):
-        lin = linearization(a, traced)
+        lin = linearization(a, traced, outputs)
         residuals = keep(lin.residuals, a.values)
         program = lin.forward()
     out_avals = traced.program.out_avals[:outputs]

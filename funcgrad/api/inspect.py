@@ -48,7 +48,7 @@ def abstract_leaf(x: Any, name: str) -> Aval:
 
 def abstract_trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], purpose: str) -> Traced:
     """Trace `f` on types alone."""
-    leaves, treedef = tree.flatten((args, kwargs), lambda x: isinstance(x, Aval))
+    leaves, treedef = tree.flatten((args, kwargs))
     args_tree = treedef.children()[0]
     names = leaf_names(f, args_tree, list(range(len(args))))
     names += [n for k in sorted(kwargs) for n in tree.leaf_paths(tree.structure(kwargs[k]), k)]

@@ -88,7 +88,7 @@ def _jacobian(f: Any, argnums: Any, has_aux: bool, forward: bool, transform: str
                 )
         leaves = [aval for _, aval in a.leaves]
         with doing(f"differentiating {function_name(f)}"):
-            lin = linearization(a, traced)
+            lin = linearization(a, traced, outputs)
             if isinstance(current(), Trace):
                 blocks = _blocks(lin, outs, leaves, forward)
             else:
@@ -115,9 +115,7 @@ def _blocks(lin: Linearization, outs: Sequence[Aval], leaves: Sequence[Aval], fo
     if forward:
         program, flags = lin.forward(structural=True), lin.moves
     else:
-        program, flags = lin.backward(
-            tuple([True] * sum(moves) + [False] * (sum(lin.moves) - sum(moves))), structural=True
-        )
+        program, flags = lin.backward((True,) * sum(moves), structural=True)
     batched, dims = batch(program, size, (None,) * len(lin.residuals) + (0,) * len(rows))
     values = iter(zip(evaluate(batched, [*lin.residuals, *rows]), dims, strict=True))
     found = [next(values) if flag else None for flag in flags]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import types
 import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Hashable, Sequence
@@ -29,6 +30,7 @@ from funcgrad.api.tracing import (
     value_and_aval,
 )
 from funcgrad.base import tree
+from funcgrad.base.dtypes import BOOL
 from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentError
 from funcgrad.control.call import call
 from funcgrad.core.array import Array
@@ -68,10 +70,8 @@ _caches: weakref.WeakKeyDictionary[Any, _Cache] = weakref.WeakKeyDictionary()
 
 
 def _cache_of(f: Any) -> _Cache:
-    try:
-        return _caches.setdefault(f, _Cache())
-    except TypeError:  # not hashable, or without weak references
-        return _Cache()
+    """One cache for all jits of a plain function; other callables may compare equal without being the same."""
+    return _caches.setdefault(f, _Cache()) if isinstance(f, types.FunctionType) else _Cache()
 
 
 class Lowered:
@@ -112,11 +112,18 @@ class Jit:
         self._cache = _cache_of(f)
         self._name = function_name(f)
 
+    @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _call(self, args, kwargs)
+        traced, leaves, donated = self._specialize(args, kwargs)
+        values = [value_and_aval(leaf(x, "an argument"))[0] for x in leaves]
+        point = [*traced.constants, *values]
+        out = results(call(traced.program, *point), point)
+        if donated and any(donated):
+            out = _donate(out, leaves, donated)
+        return tree.unflatten(traced.out_tree, out)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self) -> str:
         return str(getattr(self.__wrapped__, "__qualname__", self._name))
@@ -159,22 +166,19 @@ class Jit:
         static_kw = tuple([(k, type(kwargs[k]), kwargs[k]) for k in sorted(argnames) if k in kwargs])
         dynamic = tuple([a for i, a in enumerate(args) if i not in static_args])
         dynamic_kw = {k: v for k, v in kwargs.items() if k not in argnames}
-        leaves, treedef = tree.flatten((dynamic, dynamic_kw), _is_aval)
-        try:
-            types = [_type_of(x) for x in leaves]
-        except TypeError:
-            types = None
-        if types is None:
+        leaves, treedef = tree.flatten((dynamic, dynamic_kw))
+        avals = [_type_of(x) for x in leaves]
+        if None in avals:
             names = self._names(treedef, args, static_args, dynamic_kw)
-            types = [abstract_leaf(x, n) for x, n in zip(leaves, names, strict=True)]
-        key = (self._options, static, static_kw, treedef, tuple(types))
+            avals = [a or abstract_leaf(x, n) for a, x, n in zip(avals, leaves, names, strict=True)]
+        key = (self._options, static, static_kw, treedef, tuple(avals))
         try:
             traced = self._cache.find(key)
         except TypeError:
             raise self._unhashable(static, static_kw) from None
         if traced is None:
             names = self._names(treedef, args, static_args, dynamic_kw)
-            traced = self._trace(treedef, types, names, static, static_kw, len(args))
+            traced = self._trace(treedef, avals, names, static, static_kw, len(args))
             if not traced.captured_tracer:
                 self._cache.store(key, traced)
         return traced, leaves, self._donation(treedef, args, static_args, dynamic_kw)
@@ -232,34 +236,20 @@ class Jit:
         return flags
 
 
-def _is_aval(x: Any) -> bool:
-    return type(x) is Aval
-
-
-def _type_of(x: Any) -> Aval:
-    """The type of an argument that needs no conversion; TypeError for all others."""
+def _type_of(x: Any) -> Aval | None:
+    """The type of an argument that needs no conversion; None for all others."""
     kind = type(x)
     if kind is Tracer:
         return x.aval  # type: ignore[no-any-return]
     if kind is np.ndarray or kind is Array:
         if x.dtype.isbuiltin == 1 and x.dtype.isnative and x.dtype.kind in "biufc":
             return make_aval(x.shape, x.dtype)
-        raise TypeError
+        return None
     if kind is float or kind is int or kind is complex:
         return value_and_aval(x)[1]
-    raise TypeError
-
-
-@boundary
-def _call(self: Jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    traced, leaves, donated = self._specialize(args, kwargs)
-    values = [value_and_aval(leaf(x, "an argument"))[0] for x in leaves]
-    point = [*traced.constants, *values]
-    raw = list(call(traced.program, *point))
-    out = results(raw, point)
-    if donated and any(donated):
-        out = _donate(out, leaves, donated)
-    return tree.unflatten(traced.out_tree, out)
+    if isinstance(x, np.generic) and x.dtype.kind in "biufc":
+        return make_aval((), x.dtype)
+    return make_aval((), BOOL) if kind is bool else None
 
 
 def _donate(out: list[Any], leaves: list[Any], donated: Sequence[bool]) -> list[Any]:

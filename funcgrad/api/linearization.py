@@ -23,6 +23,7 @@ from funcgrad.numpy.operands import as_dtype, dtype_key
 from funcgrad.ops.op import aval_of, constant
 from funcgrad.transforms.jvp import jvp as jvp_program
 from funcgrad.transforms.mask import mask
+from funcgrad.transforms.prune import prune
 from funcgrad.transforms.split import split
 from funcgrad.transforms.transpose import transpose
 
@@ -141,20 +142,23 @@ class Linearization:
         return mask(back, seeds, tuple([s and structural for s in seeds]))[0], flags
 
 
-def linearization(a: Arguments, traced: Traced) -> Linearization:
-    """Differentiate a traced function at the point where it was traced."""
+def linearization(a: Arguments, traced: Traced, outputs: int) -> Linearization:
+    """Differentiate the first `outputs` results of a traced function, at the point where it was traced."""
     program = traced.program
     known = len(traced.constants)
     flags = (False,) * known + tuple([is_inexact(aval.dtype) for _, aval in a.leaves])
     derived, moves = jvp_program(program, flags)
+    if outputs < len(program.outputs):  # auxiliary data has no derivative
+        kept = [m and i < outputs for i, m in enumerate(moves)]
+        derived = prune(derived, (*[True] * len(moves), *[k for k, m in zip(kept, moves, strict=True) if m]))
+        moves = tuple(kept)
     tangents = len(derived.inputs) - len(program.inputs)
     halves = split(derived, (False,) * len(program.inputs) + (True,) * tangents)
     point = [*traced.constants, *a.values]
     computed = evaluate(halves.known, point, traced.values)
     outputs = computed[: len(program.outputs)]
     # a tangent that does not depend on the tangents of the inputs is a constant zero
-    constant_zero = halves.out_unknown[len(program.outputs) :]
-    varying = iter(constant_zero)
+    varying = iter(halves.out_unknown[len(program.outputs) :])
     moves = tuple([m and next(varying) for m in moves])
     first = halves.out_unknown.count(False)
     residuals = [point[i] for i in halves.forwarded] + computed[first:]

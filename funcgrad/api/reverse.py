@@ -93,10 +93,9 @@ def _value_and_grad(f: Any, argnums: Any, has_aux: bool, transform: str) -> Call
         traced, outputs, aux_tree = traced_for(a, transform, has_aux)
         _require_scalar(f, traced, outputs, transform)
         with doing(f"differentiating {function_name(f)}"):
-            lin = linearization(a, traced)
+            lin = linearization(a, traced, outputs)
             if lin.moves[0]:
-                n = len(lin.moves)
-                back, flags = lin.backward(tuple([True] + [False] * (sum(lin.moves) - 1)) if n else ())
+                back, flags = lin.backward((True,))
                 seed = constant(1, tangent_aval(traced.program.out_avals[0]))
                 found = evaluate(back, [*lin.residuals, seed])
             else:
@@ -168,10 +167,10 @@ def _vjp(f: Any, primals: tuple[Any, ...], has_aux: bool) -> Any:
     traced, outputs, aux_tree = traced_for(a, "vjp", has_aux)
     name = function_name(f)
     with doing(f"differentiating {name}"):
-        lin = linearization(a, traced)
+        lin = linearization(a, traced, outputs)
         lin.residuals = keep(lin.residuals, a.values)
         moves = lin.moves[:outputs]
-        back_program, flags = lin.backward(tuple([True] * sum(moves) + [False] * (sum(lin.moves) - sum(moves))))
+        back_program, flags = lin.backward((True,) * sum(moves))
     out_avals = traced.program.out_avals[:outputs]
     out_tree = traced.out_tree
     shapes = dataclasses.replace(a, args=(), leaves=[(None, aval) for _, aval in a.leaves])

@@ -13,7 +13,6 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import TypeVar
@@ -37,12 +36,14 @@ def is_internal(filename: str) -> bool:
     return known
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """A place in the user's code."""
 
-    code: CodeType
-    offset: int
+    __slots__ = ("code", "offset")
+
+    def __init__(self, code: CodeType, offset: int) -> None:
+        self.code = code
+        self.offset = offset
 
     @property
     def filename(self) -> str:
@@ -67,11 +68,15 @@ class Source:
 
 
 def user_source() -> Source | None:
-    """The innermost frame that is not funcgrad's."""
-    frame: FrameType | None = sys._getframe(1)
+    """The innermost frame, above the caller's, that is not funcgrad's."""
+    frame: FrameType | None = sys._getframe(2)
+    known = _internal
     while frame is not None:
         code = frame.f_code
-        if not is_internal(code.co_filename):
+        internal = known.get(code.co_filename)
+        if internal is None:
+            internal = is_internal(code.co_filename)
+        if not internal:
             return Source(code, frame.f_lasti)
         frame = frame.f_back
     return None

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from funcgrad.base.errors import FuncgradError
-from funcgrad.core.ir import Atom, Equation, Literal, Program, Var, last_uses
+from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Var, last_uses
+from funcgrad.core.primitive import registry
 from funcgrad.core.trace import Trace, Tracer, current, eagerly
 
 Execute = Callable[[Program, Sequence[Any]], list[Any]]
@@ -46,16 +47,21 @@ def run(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | None =
                 results = e.primitive.evaluate(*values, **e.params)
             except FuncgradError as error:
                 raise error.at(e.source) from None
-        for var, value in zip(e.outputs, results, strict=True):
-            env[var] = value
+        if len(results) == 1:
+            env[e.outputs[0]] = results[0]
+        else:
+            env.update(zip(e.outputs, results, strict=True))
         for var in dead:
-            env.pop(var, None)
+            del env[var]
     return [env[a] if isinstance(a, Var) else a.array for a in program.outputs]
 
 
 def inline(trace: Trace, program: Program, args: Sequence[Any], known: Mapping[Var, Any] | None = None) -> list[Any]:
     """Record the equations of `program` in `trace`, with fresh Vars."""
-    env: dict[Atom, Atom] = dict(zip(program.inputs, [trace.atom(a) for a in args], strict=True))
+    env: dict[Atom, Atom] = {}
+    for var, arg in zip(program.inputs, args, strict=True):
+        atom = trace.atom(arg)
+        env[var] = atom if atom.aval is var.aval or atom.aval == var.aval else _weakened(trace, atom, var.aval)
     known = known or {}
     for e in program.equations:
         outputs = tuple([Var(v.aval) for v in e.outputs])
@@ -66,6 +72,14 @@ def inline(trace: Trace, program: Program, args: Sequence[Any], known: Mapping[V
         inputs = tuple([a if type(a) is Literal else env[a] for a in e.inputs])
         trace.emit(Equation(e.primitive, inputs, e.params, outputs, e.source))
     return [Tracer(trace, a if isinstance(a, Literal) else env[a]) for a in program.outputs]
+
+
+def _weakened(trace: Trace, atom: Atom, aval: Aval) -> Atom:
+    """A scalar that is weak where the Program expects a strong one, or the other way."""
+    if isinstance(atom, Literal):
+        return Literal(atom.value, aval)
+    converted = trace.add(registry["convert"], [Tracer(trace, atom)], {"dtype": aval.dtype, "weak": aval.weak})
+    return converted[0].atom
 
 
 _execute: list[Execute] = [run]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -50,7 +51,7 @@ class Aval:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64)) if self.shape else 1
+        return prod(self.shape)
 
     def __str__(self) -> str:
         return f"{short(self.dtype)}[{','.join(map(str, self.shape))}]" + ("~" if self.weak else "")
@@ -249,9 +250,9 @@ def last_uses(program: Program) -> tuple[tuple[Var, ...], ...]:
         alive = {a for a in program.outputs if isinstance(a, Var)}
         dead: list[tuple[Var, ...]] = []
         for e in reversed(program.equations):
-            gone = []
-            for a in (*e.inputs, *e.outputs):
-                if isinstance(a, Var) and a not in alive:
+            gone = [a for a in e.outputs if a not in alive]
+            for a in e.inputs:
+                if a not in alive and type(a) is Var:
                     alive.add(a)
                     gone.append(a)
             dead.append(tuple(gone))

@@ -266,11 +266,23 @@ class Trace:
 
     def add(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tracer, ...]:
         """Record one application of `primitive`; returns its results."""
-        inputs = tuple([self.atom(a) for a in args])
+        if self.thread != get_ident():
+            self._refuse_thread()
+        inputs = tuple([a.atom if type(a) is Tracer and a.trace is self else self.atom(a) for a in args])
         outputs = tuple([Var(a) for a in primitive.abstract(*[i.aval for i in inputs], **params)])
         source = self.source if self.source is not None else user_source()
-        self.emit(Equation(primitive, inputs, params, outputs, source))
-        return tuple([Tracer(self, v) for v in outputs])
+        equation = Equation(primitive, inputs, params, outputs, source)
+        if self.shows:
+            self.emit(equation)
+        else:
+            self.equations.append(equation)
+        return (Tracer(self, outputs[0]),) if len(outputs) == 1 else tuple([Tracer(self, v) for v in outputs])
+
+    def _refuse_thread(self) -> NoReturn:
+        raise UnexpectedTracerError(
+            f"a traced operation of {self.name} runs in another thread than the one that traces it",
+            hint="apply transforms inside the thread, not threads inside a traced function",
+        )
 
     def emit(self, equation: Equation) -> None:
         """Record a finished equation whose inputs are atoms of this trace."""
@@ -366,10 +378,13 @@ def bind(primitive: Primitive, *args: Any, **params: Any) -> tuple[Any, ...]:
     """
     trace = _current.get()
     if type(trace) is Trace:
-        if trace.shows and not any([type(a) is Tracer for a in args]):
-            with np.errstate(all="ignore"):
-                return primitive.evaluate(*args, **params)
-        return trace.add(primitive, args, params)
+        if not trace.shows:
+            return trace.add(primitive, args, params)
+        for a in args:
+            if type(a) is Tracer:
+                return trace.add(primitive, args, params)
+        with np.errstate(all="ignore"):
+            return primitive.evaluate(*args, **params)
     for a in args:
         if type(a) is Tracer:
             require_open(a, None)

@@ -11,6 +11,7 @@ from typing import Any
 
 from funcgrad.core.evaluate import run, set_execute
 from funcgrad.core.ir import Program
+from funcgrad.core.trace import eagerly
 
 
 class Executable:
@@ -29,7 +30,8 @@ class Executable:
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """Results for arrays of the Program's input types, as raw values that may share memory with `args`."""
-        return run(self.program, args)
+        with eagerly():
+            return run(self.program, args)
 
 
 def executable(program: Program) -> Executable:

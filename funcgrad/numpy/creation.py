@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import ceil
 from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import FLOAT, INT, Dtype, default_float, promote, scalar_dtype
-from funcgrad.base.errors import ArgumentError, ConcretizationTypeError, ParameterError, ShapeError, UnsupportedError
+from funcgrad.base.dtypes import INT, Dtype, default_float, promote
+from funcgrad.base.errors import ArgumentError, ConcretizationTypeError, ParameterError
 from funcgrad.core.array import Array
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Trace, Tracer, current, describe
@@ -23,7 +23,6 @@ from funcgrad.numpy.operands import (
     given_shape,
     has_tracer,
     is_weak,
-    normalize_axis,
     operand,
     public,
     shape_of,
@@ -336,10 +335,10 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
     """A matrix of shape (N, M) with ones where column - row <= k."""
     rows = static_shape("tri", N)[0]
     columns = rows if M is None else static_shape("tri", M)[0]
-    return convert(shaping_mask((rows, columns), k), given_dtype("tri", dtype or float))
+    return convert(triangle((rows, columns), k), given_dtype("tri", dtype or float))
 
 
-def shaping_mask(shape: tuple[int, ...], k: int) -> Any:
+def triangle(shape: tuple[int, ...], k: int) -> Any:
     """Where column - row <= k, for the last two axes."""
     rows = iota(shape, INT, len(shape) - 2)
     return ufuncs.less_equal(iota(shape, INT, len(shape) - 1), rows if k == 0 else add(rows, k))

@@ -16,8 +16,8 @@ import numpy as np
 
 from funcgrad.base.dtypes import BOOL, Dtype, default_float, promote, scalar_dtype, short
 from funcgrad.base.errors import ArgumentError, DtypeError, UnsupportedError
-from funcgrad.core.primitive import registry
 from funcgrad.core.ir import make_aval
+from funcgrad.core.primitive import registry
 from funcgrad.core.trace import bind1
 from funcgrad.numpy.operands import (
     DtypeKey,
@@ -150,6 +150,7 @@ def make_function(op: Op, name: str) -> Callable[..., Any]:
 
 ops = {op.numpy: op for op in registry.values() if isinstance(op, Op) and isinstance(op.numpy, np.ufunc)}
 """ufunc → op."""
+
 
 def _names() -> dict[str, Op]:
     """The public names of the elementwise functions."""

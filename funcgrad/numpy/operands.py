@@ -51,9 +51,7 @@ def operand(x: Any, name: str = "array") -> Any:
         return np.bool_(x)
     if isinstance(x, np.ndarray):
         if isinstance(x, np.ma.MaskedArray):
-            raise DtypeError(
-                f"{name}: a masked array was given, whose mask would be lost", hint="x.filled(value)"
-            )
+            raise DtypeError(f"{name}: a masked array was given, whose mask would be lost", hint="x.filled(value)")
         dtype = x.dtype
         if not is_supported(dtype):
             raise _unsupported(name, dtype)

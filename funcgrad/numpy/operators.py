@@ -139,8 +139,6 @@ def _refuse_deletion(x: Any, index: Any) -> NoReturn:
     raise AssignmentError(f"item deletion: {describe(x)} is traced and cannot be changed in place")
 
 
-
-
 _BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide, "floordiv": np.floor_divide,
     "mod": np.remainder, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,

@@ -190,9 +190,7 @@ def _stacked(name: str, x: Any, x_core: int, y: Any, y_core: int, x_labels: Labe
         raise ShapeError(f"{name}: leading axes do not broadcast: {describe(x)} and {describe(y)}")
     stack = tuple(range(max(p, q)))
     kept = [label for label in ("i", "j") if label in x_labels or label in y_labels]
-    return contract(
-        x, (*stack[len(stack) - p :], *x_labels), y, (*stack[len(stack) - q :], *y_labels), (*stack, *kept)
-    )
+    return contract(x, (*stack[len(stack) - p :], *x_labels), y, (*stack[len(stack) - q :], *y_labels), (*stack, *kept))
 
 
 def _core_product(name: str, a: Any, b: Any, x_labels: Labels, y_labels: Labels, out: Any) -> Any:
@@ -317,9 +315,7 @@ def kron(a: Any, b: Any) -> Any:
 
 
 @public(np.cross)
-def cross(
-    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
-) -> Any:
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
     """The cross product of vectors with three components, which lie along `axis` (or `axisa`, `axisb`, `axisc`)."""
     if axis is not None:
         axisa = axisb = axisc = axis

@@ -38,6 +38,11 @@ Axis = int | tuple[int, ...] | None
 # -- what they share
 
 
+def reduced_axes(name: str, axis: Axis, ndim: int) -> Axes:
+    """The axes of a reduction; NumPy takes 0 and -1 for a scalar too."""
+    return () if ndim == 0 and axis in (0, -1) else normalize_axes(name, axis, ndim)
+
+
 def keep_axes(out: Any, shape: Shape, axes: Axes, keepdims: bool) -> Any:
     """The result of a reduction, with the reduced axes kept at length 1 if asked for."""
     return reshape(out, tuple([1 if i in axes else n for i, n in enumerate(shape)])) if keepdims else out
@@ -78,7 +83,7 @@ def _accumulate(
 ) -> Any:  # fmt: skip
     refuse_out(name, out)
     x = array(a, name)
-    axes = normalize_axes(name, axis, len(x.shape))
+    axes = reduced_axes(name, axis, len(x.shape))
     x = convert(x, sum_dtype(x.dtype) if dtype is None else given_dtype(name, dtype))
     mask = given_where(name, where, x.shape)
     result = function(masked(x, mask, unit), axes)
@@ -93,7 +98,7 @@ def _extremum(
     x = array(a, name)
     if x.dtype.kind == "c":
         raise DtypeError(f"{name}: complex numbers have no order: {describe(x)}")
-    axes = normalize_axes(name, axis, len(x.shape))
+    axes = reduced_axes(name, axis, len(x.shape))
     mask = given_where(name, where, x.shape)
     if initial is None:
         if mask is not None:
@@ -158,9 +163,7 @@ def prod(
     -----
     The derivative is exact where elements are zero, to every order.
     """
-    return _accumulate(
-        "prod", reduce.reduce_prod, ufuncs.multiply, 1, a, axis, dtype, out, keepdims, initial, where
-    )
+    return _accumulate("prod", reduce.reduce_prod, ufuncs.multiply, 1, a, axis, dtype, out, keepdims, initial, where)
 
 
 # -- extrema
@@ -237,7 +240,7 @@ def _logical(
 ) -> Any:  # fmt: skip
     refuse_out(name, out)
     x = convert(array(a, name), BOOL)
-    axes = normalize_axes(name, axis, len(x.shape))
+    axes = reduced_axes(name, axis, len(x.shape))
     result = function(masked(x, given_where(name, where, x.shape), unit), axes)
     return keep_axes(result, x.shape, axes, keepdims)
 
@@ -267,7 +270,8 @@ def _arg(name: str, function: Callable[..., Any], a: Any, axis: int | None, out:
     refuse_out(name, out)
     x = array(a, name)
     shape = x.shape
-    if axis is None:
+    if axis is None or not shape:
+        reduced_axes(name, axis, len(shape))
         x = reshape(x, (int(np.prod(shape)),))
         axes, along = tuple(range(len(shape))), 0
     else:
@@ -367,4 +371,3 @@ def cumulative_prod(
 ) -> Any:
     """`cumprod` as the array API standard has it; `include_initial` puts a 1 in front."""
     return _inclusive("cumulative_prod", cumulative.cumprod, 1, x, axis, dtype, out, include_initial)
-

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.base.dtypes import promote
 from funcgrad.base.errors import ArgumentError, AxisError, ParameterError, ShapeError, UnsupportedError
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer, describe
@@ -26,7 +27,6 @@ from funcgrad.numpy.operands import (
     shape_of,
     strong,
 )
-from funcgrad.base.dtypes import promote
 from funcgrad.ops import broadcasting, movement
 from funcgrad.ops.movement import convert
 
@@ -194,7 +194,9 @@ def atleast_2d(*arys: Any) -> Any:
 def atleast_3d(*arys: Any) -> Any:
     """Arrays with at least three axes: (n,) becomes (1, n, 1) and (m, n) becomes (m, n, 1); a tuple for several."""
     return _at_least(
-        "atleast_3d", arys, lambda s: s if len(s) > 2 else (*s, 1) if len(s) == 2 else (1, *s, 1)[: 3] if s else (1, 1, 1)
+        "atleast_3d",
+        arys,
+        lambda s: s if len(s) > 2 else (*s, 1) if len(s) == 2 else (1, *s, 1)[:3] if s else (1, 1, 1),
     )
 
 
@@ -338,7 +340,9 @@ def concatenate(
 
 
 @public(getattr(np, "concat", None))
-def concat(arrays: Any, /, axis: int | None = 0, out: None = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def concat(
+    arrays: Any, /, axis: int | None = 0, out: None = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
     """`concatenate`, as the array API standard calls it."""
     return concatenate(arrays, axis, out, dtype=dtype, casting=casting)
 

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import BOOL, FLOAT, Dtype, is_inexact
+from funcgrad.base.dtypes import FLOAT, Dtype, is_inexact
 from funcgrad.base.errors import ArgumentError, ShapeError
-from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import describe
 from funcgrad.numpy import reductions
 from funcgrad.numpy.elementwise import refuse_out, ufuncs
 from funcgrad.numpy.operands import array, broadcast_operands, given_dtype, normalize_axes, promoted, public
-from funcgrad.numpy.reductions import Axis, given_where, keep_axes, masked
+from funcgrad.numpy.reductions import Axis, given_where, keep_axes, masked, reduced_axes
 from funcgrad.ops.arithmetic import div, mul, select, stop_gradient, sub
-from funcgrad.ops.broadcasting import Axes, broadcast, broadcast_to, reduce_sum, reshape
+from funcgrad.ops.broadcasting import Axes, broadcast, broadcast_to, reduce_sum
 from funcgrad.ops.movement import convert
 from funcgrad.ops.op import full_like
 
@@ -79,7 +78,7 @@ def mean(
     """
     refuse_out("mean", out)
     x = array(a, "mean")
-    axes = normalize_axes("mean", axis, len(x.shape))
+    axes = reduced_axes("mean", axis, len(x.shape))
     compute, result = _float_dtypes("mean", x, dtype)
     m = _mean(convert(x, compute), axes, given_where("mean", where, x.shape))
     return keep_axes(convert(m, result), x.shape, axes, keepdims)
@@ -95,7 +94,7 @@ def _variance(
             raise ArgumentError(f"{name}: ddof= and correction= are the same thing, give one of them")
         ddof = correction
     x = array(a, name)
-    axes = normalize_axes(name, axis, len(x.shape))
+    axes = reduced_axes(name, axis, len(x.shape))
     compute, result = _float_dtypes(name, x, dtype)
     mask = given_where(name, where, x.shape)
     x = convert(x, compute)
@@ -158,9 +157,7 @@ def std(
 
 
 @public(np.average)
-def average(
-    a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
-) -> Any:
+def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
     """The weighted mean along `axis`: sum of w a, divided by the sum of w.
 
     Parameters
@@ -194,9 +191,7 @@ def average(
 
 
 @public()
-def logsumexp(
-    a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, *, where: Any = True
-) -> Any:
+def logsumexp(a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
     """log(sum(b exp(a))) along `axis`, without overflow.
 
     Parameters
@@ -221,7 +216,8 @@ def logsumexp(
     x = masked(x, mask, -inf)
     if factor is not None:  # a term with factor 0 is not there, whatever its exponent
         x = select(ufuncs.equal(factor, full_like(factor, 0)), full_like(x, -inf), x)
-    top = stop_gradient(reductions.max(x, axes, initial=-inf))
+    nothing = 0 in [x.shape[i] for i in axes]
+    top = stop_gradient(reductions.max(x, axes, initial=-inf if nothing else None))
     top = select(ufuncs.isfinite(top), top, full_like(top, 0))
     terms = ufuncs.exp(sub(x, _spread_back(top, x, axes)))
     s = reduce_sum(terms if factor is None else mul(factor, terms), axes)

@@ -18,7 +18,7 @@ from funcgrad.core.ir import Shape, make_aval
 from funcgrad.core.trace import Tracer, describe
 from funcgrad.numpy.elementwise import ufuncs
 from funcgrad.numpy.indexing import Index, given_mode, move_block, parse, take_index, take_window
-from funcgrad.numpy.operands import array, as_dtype, common_shape, has_tracer, is_weak, operand, public, shape_of
+from funcgrad.numpy.operands import array, as_dtype, common_shape, is_weak, operand, public, shape_of
 from funcgrad.ops.arithmetic import div, neg, select
 from funcgrad.ops.broadcasting import broadcast_to, reshape, transpose
 from funcgrad.ops.indexing import (
@@ -165,7 +165,7 @@ def update(x: Any, index: Any, values: Any, how: str, mode: str | None = None) -
     """A copy of `x` in which the elements at `index` are combined with `values`. See `AtIndex`."""
     x = array(x, ".at")
     kind = given_mode(mode)
-    if how in ("divide", "power") and how == "divide" and not is_inexact(x.dtype):
+    if how == "divide" and not is_inexact(x.dtype):
         raise DtypeError(f".at[...].divide: not defined for {describe(x)}", hint="x.astype(float)")
     v = cast_value(x, values, how)
     mask = _mask_of(x, index)
@@ -263,6 +263,3 @@ class At:
 
     def __repr__(self) -> str:
         return f"{type(self.array).__name__}.at"
-
-
-__all__ = ["At", "AtIndex", "has_tracer", "read", "update"]

@@ -24,6 +24,7 @@ from funcgrad.ops.movement import convert, pad, slice_
 from funcgrad.ops.op import (
     ALL,
     INEXACT,
+    LINEAR,
     NUMERIC,
     SMOOTH,
     Domain,
@@ -201,7 +202,7 @@ def cumsum(x: Operand, axis: int, reverse: bool = False) -> Any:
     return bind1(cumsum_p, x, axis=axis, reverse=reverse)
 
 
-cumsum_p = _running(cumsum, np.add, NUMERIC, SMOOTH, exact=False)
+cumsum_p = _running(cumsum, np.add, NUMERIC, LINEAR, exact=False)
 cumsum_p.def_linear()
 cumsum_p.transpose = lambda cts, x, *, axis, reverse: (cumsum(cts[0], axis, not reverse),)
 

@@ -53,12 +53,15 @@ def elementwise(
     def abstract(*avals: Aval, **params: Any) -> tuple[Aval, ...]:
         first = avals[0]
         for a in avals:
-            if a.shape != first.shape or a.dtype != first.dtype:
+            if a is not first and (a.shape != first.shape or a.dtype != first.dtype):
                 _unequal(op.name, avals)
         if first.dtype.kind not in dtypes:
             raise DtypeError(f"{op.name}: does not take {first}")
-        weak = first.weak and all([a.weak for a in avals])
-        return (make_aval(first.shape, first.dtype if result is None else result, weak and result is None),)
+        if result is not None:
+            return (make_aval(first.shape, result),)
+        if first.weak and not all([a.weak for a in avals]):
+            return (make_aval(first.shape, first.dtype),)
+        return (first,)
 
     op.abstract = abstract
     op.evaluate = lambda *values, **params: (compute(*values, **params),)

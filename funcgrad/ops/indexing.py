@@ -27,10 +27,8 @@ from funcgrad.ops.cumulative import attains, extend, linear_recurrence, previous
 from funcgrad.ops.elementwise import batch_elementwise
 from funcgrad.ops.extrema import maximum, minimum
 from funcgrad.ops.movement import convert, iota
-from funcgrad.ops.op import ALL, SMOOTH, Domain, Op, Operand, aval_of, constant, full_like, zeros_of
+from funcgrad.ops.op import ALL, LINEAR, SMOOTH, Domain, Op, Operand, aval_of, constant, full_like, zeros_of
 from funcgrad.ops.rounding import remainder
-
-_LINEAR = Domain(smooth="linear in its values")
 
 # -- positions
 
@@ -248,7 +246,7 @@ def _gather_transpose(cts: Any, x: Linear, *indices: Any) -> Any:
     return x_bar, *[None] * len(indices)
 
 
-gather_p = Op(gather, Traits(exact=True, kind="gather"), domain=_LINEAR)
+gather_p = Op(gather, Traits(exact=True, kind="gather"), domain=LINEAR)
 gather_p.abstract = _gather_abstract
 gather_p.evaluate = _gather_evaluate
 gather_p.batch = _gather_batch
@@ -397,7 +395,7 @@ def _winners(indices: Sequence[Any], shape: Shape, mode: str) -> Any:
     return eq(_taken(bind1(scatter_p, owner, number, *indices, mode=mode), indices, mode), number)
 
 
-scatter_p = _scatter(scatter, None, Traits(exact=True, zero="source", kind="scatter"), ALL, _LINEAR)
+scatter_p = _scatter(scatter, None, Traits(exact=True, zero="source", kind="scatter"), ALL, LINEAR)
 scatter_p.def_linear(0, 1)
 scatter_p.transpose = _scatter_transpose
 
@@ -421,7 +419,7 @@ def _scatter_add_transpose(cts: Any, x: Any, updates: Any, *indices: Any, mode: 
     return x_bar, updates_bar, *[None] * len(indices)
 
 
-scatter_add_p = _scatter(scatter_add, np.add, Traits(zero="source", kind="scatter"), ALL, _LINEAR)
+scatter_add_p = _scatter(scatter_add, np.add, Traits(zero="source", kind="scatter"), ALL, LINEAR)
 scatter_add_p.def_linear(0, 1)
 scatter_add_p.transpose = _scatter_add_transpose
 
@@ -668,7 +666,7 @@ def _dynamic_slice_transpose(cts: Any, x: Linear, *starts: Any, sizes: Shape) ->
     return x_bar, *[None] * len(starts)
 
 
-dynamic_slice_p = Op(dynamic_slice, Traits(exact=True, kind="index"), domain=_LINEAR)
+dynamic_slice_p = Op(dynamic_slice, Traits(exact=True, kind="index"), domain=LINEAR)
 dynamic_slice_p.abstract = _dynamic_slice_abstract
 dynamic_slice_p.evaluate = lambda x, *starts, sizes: (x[_slices(x.shape, starts, sizes)],)
 dynamic_slice_p.batch = _dynamic_slice_batch
@@ -736,7 +734,7 @@ def _dynamic_update_slice_transpose(cts: Any, x: Any, update: Any, *starts: Any)
     return x_bar, u_bar, *[None] * len(starts)
 
 
-dynamic_update_slice_p = Op(dynamic_update_slice, Traits(exact=True, zero="source", kind="index"), domain=_LINEAR)
+dynamic_update_slice_p = Op(dynamic_update_slice, Traits(exact=True, zero="source", kind="index"), domain=LINEAR)
 dynamic_update_slice_p.abstract = _dynamic_update_slice_abstract
 dynamic_update_slice_p.evaluate = _dynamic_update_slice_evaluate
 dynamic_update_slice_p.batch = _dynamic_update_slice_batch

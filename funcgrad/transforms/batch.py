@@ -41,7 +41,7 @@ def batch(program: Program, size: int, dims: Dims) -> tuple[Program, Dims]:
 
 def _batch(program: Program, size: int, dims: Dims) -> tuple[Program, Dims]:
     rows: dict[Any, tuple[Any, int]] = {}  # Var → batched value and its axis
-    renamed: dict[Any, Any] = {}
+    renamed: dict[Any, Any] = {}  # unbatched results of a batched equation: old Var → new atom
     with Trace(program.name) as t:
         names = program.input_names or ("",) * len(program.inputs)
         for var, dim, name in zip(program.inputs, dims, names, strict=True):
@@ -51,11 +51,14 @@ def _batch(program: Program, size: int, dims: Dims) -> tuple[Program, Dims]:
                 rows[var] = (t.input(batched_aval(var.aval, size, dim), name=name), dim)
         for e in program.equations:
             found = [rows.get(a) for a in e.inputs]
+            inputs = e.inputs
+            if renamed and any([a in renamed for a in inputs]):
+                inputs = tuple([renamed.get(a, a) for a in inputs])
             if not any([f is not None for f in found]):
-                t.emit(e)
+                t.emit(e if inputs is e.inputs else e.replace(inputs=inputs))
                 continue
             t.source = e.source
-            args = [Tracer(t, a) if f is None else f[0] for a, f in zip(e.inputs, found, strict=True)]
+            args = [Tracer(t, a) if f is None else f[0] for a, f in zip(inputs, found, strict=True)]
             try:
                 outs, out_dims = e.primitive.batch(
                     size, args, tuple([None if f is None else f[1] for f in found]), **e.params
@@ -64,13 +67,13 @@ def _batch(program: Program, size: int, dims: Dims) -> tuple[Program, Dims]:
                 raise error.at(e.source) from None
             for var, out, dim in zip(e.outputs, outs, out_dims, strict=True):
                 if dim is None:
-                    renamed[var] = out
+                    renamed[var] = t.atom(out)
                 else:
                     rows[var] = (out, dim)
         outputs, out_dims = [], []
         for a in program.outputs:
-            value, dim = rows.get(a, (renamed.get(a), None))
-            outputs.append(Tracer(t, a) if value is None else value)
+            value, dim = rows.get(a, (None, None))
+            outputs.append(Tracer(t, renamed.get(a, a)) if value is None else value)
             out_dims.append(dim)
         result = t.program(outputs)
     assert not t.captured, "a batching rule captured a value"

@@ -17,9 +17,9 @@ def prune(program: Program, wanted: tuple[bool, ...] | None = None) -> Program:
     alive = {a for a in outputs if isinstance(a, Var)}
     kept = []
     for e in reversed(program.equations):
-        if e.primitive.links is not None:
-            e = narrow(e, tuple([v in alive for v in e.outputs]))
         if not alive.isdisjoint(e.outputs) or e.primitive.effects_of(e.params):
+            if e.primitive.links is not None:
+                e = narrow(e, tuple([v in alive for v in e.outputs]))
             alive.update([a for a in e.inputs if isinstance(a, Var)])
             kept.append(e)
     kept.reverse()
