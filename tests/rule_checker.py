@@ -8,8 +8,8 @@ raises `RuleFailure`, which names the step, unless
 * ``jvp``: the forward derivative, of all operands together and of each alone, is that of an oracle;
 * ``vjp``: the reverse derivative is its adjoint, ⟨w, Jv⟩ = ⟨Jᵀw, v⟩;
 * ``second``: forward and reverse over forward and reverse are the second derivative of the oracle;
-* ``batch``: value, jvp and vjp under vmap are those of a loop, for every subset of operands that have rows and
-  for rows along the first, a middle and the last axis;
+* ``batch``: value, jvp and vjp under vmap are those of a loop, for every subset of operands that have rows, and
+  for rows along the first, a middle and the last axis (by turns, for ops of more than two operands);
 * ``jit``: all of it is the same under jit.
 
 The oracles see only `evaluate`, in float64: the complex step where the op takes complex numbers, differences
@@ -107,7 +107,7 @@ def same_bits(found: Any, expected: Any) -> bool:
     if found.dtype.kind not in "fc":
         return bool((found == expected).all()) if found.dtype.names is None else True
     nan = np.isnan(expected)
-    a, b = (np.where(nan, 0, x) for x in (found, expected))
+    a, b = (np.where(nan, x.dtype.type(0), x) for x in (found, expected))
     return bool((np.isnan(found) == nan).all()) and a.tobytes() == b.tobytes()
 
 
@@ -182,7 +182,8 @@ class Point:
         self.out = evaluate(f, self.args)
         self.moving = [i for i, y in enumerate(self.out) if is_float(y)]
         used = [*self.x, *[self.out[i] for i in self.moving]]
-        self.tolerance = max((TOLERANCES[a.dtype] for a in used), key=lambda t: t.eps, default=TOLERANCES[np.dtype(float)])
+        found = [TOLERANCES[a.real.dtype] for a in used]
+        self.tolerance = max(found, key=lambda t: t.eps, default=TOLERANCES[np.dtype(float)])
 
     def like(self, arrays: Sequence[Any]) -> list[Any]:
         """Random arrays of the same shapes and dtypes."""
@@ -390,9 +391,11 @@ def check_batch(p: Point, differentiable: bool) -> None:
         batched = [subset[i] if i < n else True for i in range(len(args))]
         given = [[row[i] if flag else args[i] for i, flag in enumerate(batched)] for row in rows]
         expected = [np.stack(ys) for ys in zip(*[compiled(*row) for row in given], strict=True)]
-        for variant in range(3):
-            axes = tuple(row_axis(a.ndim, variant + i) if flag else None for i, (a, flag) in enumerate(zip(args, batched, strict=True)))
-            stacked = [a if d is None else np.stack([row[i] for row in rows], d) for i, (a, d) in enumerate(zip(args, axes, strict=True))]
+        for variant in range(3) if n <= 2 else [sum(subset) + subset.index(True)]:
+            places = [row_axis(a.ndim, variant + i) for i, a in enumerate(args)]
+            axes = tuple([d if flag else None for d, flag in zip(places, batched, strict=True)])
+            columns = zip(args, axes, zip(*rows, strict=True), strict=True)
+            stacked = [a if d is None else np.stack(column, d) for a, d, column in columns]
             found = fg.vmap(g, axes)(*stacked)
             for k, (a, b) in enumerate(zip(found, expected, strict=True)):
                 require(a.dtype == b.dtype, f"batch: result {k} has dtype {a.dtype}, not {b.dtype}, for rows at {axes}")

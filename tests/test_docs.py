@@ -10,7 +10,7 @@ outputs count from the first line of the block:
 
 After a change of the code or of a page, write the outputs anew, and read the difference before you commit it:
 
-    python tests/test_docs.py [page ...]
+    python -m tests.test_docs [page ...]
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Any
 import pytest
 
 import funcgrad as fg
+from funcgrad.core.primitive import registry
 
 REPO = Path(__file__).resolve().parents[1]
 DOCS = REPO / "docs"
@@ -82,6 +83,7 @@ def outputs(page: str, folder: Path) -> Iterator[tuple[Block, Block | None, str]
     found = list(blocks(page))
     module = types.ModuleType("example")
     sys.modules["example"] = module
+    primitives = dict(registry)
     work = folder / "work"
     work.mkdir()
     try:
@@ -96,6 +98,8 @@ def outputs(page: str, folder: Path) -> Iterator[tuple[Block, Block | None, str]
     finally:
         del sys.modules["example"]
         fg.config.results = "array"
+        registry.clear()
+        registry.update(primitives)
 
 
 def run(block: Block, file: Path, namespace: dict[str, Any]) -> str:
@@ -229,11 +233,11 @@ def test_a_page_that_holds_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("\n3\n", "\n4\n", "line 9: the output is"),
+        ("\n3\n", "\n4\n", "line 10: the output is"),
         ("which prints\n\n```text\n3\n```\n", "", "no text block follows"),
         ("ones(x)", "ones(2)", "ShapeError was not raised"),
-        ("f64[3]\n", "f64[4]\n", "line 22: the output is"),
-        ("square.py:4", "square.py:5", "line 22: the output is"),
+        ("f64[3]\n", "f64[4]\n", "line 21: the output is"),
+        ("square.py:4", "square.py:5", "line 21: the output is"),
         ("```python\nx", "```text\nx", "without a Python block"),
         ("```python\nx", "```py\nx", "a block is one of"),
         ("```python\nx", " ```python\nx", "not indented"),

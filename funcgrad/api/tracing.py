@@ -15,6 +15,7 @@ from funcgrad.base.dtypes import scalar_dtype, short
 from funcgrad.base.errors import ArgumentError, FuncgradError, UsageError, doing
 from funcgrad.base.source import hide_internal_frames
 from funcgrad.core.array import publish
+from funcgrad.core.canonical import canonical
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Aval, Program, Var, make_aval
 from funcgrad.core.trace import Trace, Tracer
@@ -172,7 +173,8 @@ def trace(
         result = function(tracers)
         leaves, out_tree = output_leaves(result, name)
         program = t.program(leaves)
-    return Traced(checked(program), t.constants(), t.values, out_tree)
+    program, known = canonical(checked(program), t.values)
+    return Traced(program, t.constants(), known, out_tree)
 
 
 def results(values: Sequence[Any], borrowed: Sequence[Any] = ()) -> list[Any]:

@@ -216,6 +216,19 @@ class Program:
 PRINTER: list[Callable[[Program], str]] = []  # filled by core.printer
 
 
+def _static_key(value: Any) -> Hashable:
+    """Equal for equal parameters only: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    if type(value) is int or type(value) is str:
+        return value
+    if isinstance(value, Program):
+        return value.fingerprint
+    if isinstance(value, tuple):
+        return tuple([_static_key(v) for v in value])
+    if isinstance(value, float | complex | np.generic):
+        return type(value).__name__, repr(value)
+    return type(value), value
+
+
 def _fingerprint(program: Program) -> Hashable:
     number: dict[Var, int] = {v: i for i, v in enumerate(program.inputs)}
 
@@ -224,11 +237,11 @@ def _fingerprint(program: Program) -> Hashable:
 
     rows: list[Hashable] = []
     for e in program.equations:
-        ins = tuple(atom(a) for a in e.inputs)
+        ins = tuple([atom(a) for a in e.inputs])
         for v in e.outputs:
             number[v] = len(number)
-        params = tuple((k, v.fingerprint if isinstance(v, Program) else v) for k, v in sorted(e.params.items()))
-        rows.append((e.primitive.name, ins, params, tuple(v.aval for v in e.outputs)))
+        params = tuple([(k, _static_key(v)) for k, v in sorted(e.params.items())])
+        rows.append((e.primitive.name, ins, params, tuple([v.aval for v in e.outputs])))
     return (program.in_avals, tuple(rows), tuple(atom(a) for a in program.outputs))
 
 

@@ -89,7 +89,7 @@ class Primitive:
         self.links: Callable[[dict[str, Any]], Links] | None = None
         self.effects_of: Callable[[dict[str, Any]], frozenset[str]] = _no_effects
         self.guarded: Primitive | None = None
-        self.hidden_params: dict[str, Hashable] = {}
+        self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed
         self.declined: dict[str, str] = {}
         registry[name] = self
 

@@ -96,7 +96,7 @@ def _format_one(program: Program, program_names: dict[int, str]) -> str:
         shown = {
             k: v
             for k, v in e.params.items()
-            if not (k in e.primitive.hidden_params and e.primitive.hidden_params[k] == v)
+            if not (k in e.primitive.hidden_params and e.primitive.hidden_params[k] in (v, None))
         }
         params = " ".join(f"{k}={format_param(v, program_names)}" for k, v in shown.items())
         text = e.primitive.name + (f"[{params}]" if params else "")

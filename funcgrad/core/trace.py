@@ -106,7 +106,7 @@ class Tracer:
 
     def __float__(self) -> float:
         if not self.stopped:
-            self._refuse("float() was called on it")
+            self._refuse("float() was called on it", advice="np.sin(x), not math.sin(x); ")
         return float(value_of(self))
 
     def __complex__(self) -> complex:
@@ -128,7 +128,7 @@ class Tracer:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if not self.stopped:
-            self._refuse("it was turned into a plain NumPy array")
+            self._refuse("it was turned into a plain NumPy array", advice="np.stack([a, b]), not np.array([a, b]); ")
         return np.array(value_of(self), dtype=dtype)
 
     def __dlpack__(self, **kwargs: Any) -> NoReturn:
@@ -154,12 +154,17 @@ class Tracer:
             return repr(self)
         return format(shown, spec)
 
-    def _refuse(self, what: str, kind: type[TracerValueError] = TracerArrayConversionError) -> NoReturn:
+    def _refuse(
+        self, what: str, kind: type[TracerValueError] = TracerArrayConversionError, advice: str = ""
+    ) -> NoReturn:
         raise kind(
             f"{describe(self)} is traced, and {what}: that would drop its derivative",
-            hint="stop_gradient(x).value is the plain array, without derivative"
-            if self.trace.shows
-            else "return it from the function, and convert the result",
+            hint=advice
+            + (
+                "stop_gradient(x).value is the plain array, without derivative"
+                if self.trace.shows
+                else "return it from the function, and convert the result"
+            ),
         )
 
 

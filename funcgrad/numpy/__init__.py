@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as _np
 
-from funcgrad.core.array import Array as ndarray
+from funcgrad.core.array import Array
 from funcgrad.numpy import linalg, methods as _methods
 from funcgrad.numpy.calculus import diff, ediff1d, gradient, polyval, trapezoid, vander
 from funcgrad.numpy.creation import (
@@ -212,5 +212,6 @@ dtype, finfo, iinfo, can_cast, promote_types, issubdtype = (
 )  # fmt: skip
 floating, integer, inexact, number = _np.floating, _np.integer, _np.inexact, _np.number
 newaxis = None
+ndarray = Array
 
 __all__ = sorted([_n for _n in globals() if not _n.startswith("_") and _n not in ("annotations", "Any")])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import BOOL, FLOAT, INT, is_inexact, promote
-from funcgrad.base.errors import ParameterError, ShapeError
+from funcgrad.base.errors import DtypeError, ParameterError, ShapeError
 from funcgrad.core.trace import describe
 from funcgrad.numpy import reductions, shaping
 from funcgrad.numpy.elementwise import ufuncs
@@ -29,10 +29,12 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if n < 0:
         raise ParameterError(f"diff: n must not be negative, got {n}")
     x = array(a, "diff")
+    if n == 0:
+        return x
     if not x.shape:
         raise ShapeError("diff: at least one axis is needed")
     i = normalize_axis("diff", axis, len(x.shape))
-    if n and (prepend is not None or append is not None):
+    if prepend is not None or append is not None:
         parts = [x]
         for at, extra in ((0, prepend), (len(parts) + 1, append)):
             if extra is not None:
@@ -50,7 +52,9 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 @public(np.ediff1d)
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """Differences of neighbours in the flattened array, between `to_begin` and `to_end`."""
-    d = diff(shaping.ravel(ary))
+    x = shaping.ravel(ary)
+    n = x.shape[0]
+    d = ufuncs.subtract(section(x, 0, min(1, n), n), section(x, 0, 0, max(n - 1, 0)))
     parts = [d]
     if to_begin is not None:
         parts.insert(0, convert(shaping.ravel(to_begin), d.dtype))
@@ -73,6 +77,8 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         Order of the one-sided differences, 1 or 2.
     """
     x = array(f, "gradient")
+    if x.dtype == BOOL:
+        raise DtypeError(f"gradient: not defined for {describe(x)}")
     x = x if is_inexact(x.dtype) else convert(x, FLOAT)
     if axis is None:
         axes = tuple(range(len(x.shape)))

@@ -163,10 +163,8 @@ def _distinct(x: Any, term: str) -> tuple[Any, str]:
 
 def _natural(a: str, b: str, needed: set[str]) -> str:
     """The letters that are still needed, in the order that the contraction gives them in."""
-    batch = [c for c in a if c in b and c in needed]
-    return "".join(
-        [*batch, *[c for c in a if c not in b and c in needed], *[c for c in b if c not in a and c in needed]]
-    )
+    parts = ([c for c in a if c in b], [c for c in a if c not in b], [c for c in b if c not in a])
+    return "".join([c for part in parts for c in part if c in needed])
 
 
 def _lone(x: Any, term: str, result: str) -> Any:

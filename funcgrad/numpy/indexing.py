@@ -300,10 +300,10 @@ def take_index(x: Any, p: Index, mode: str = "raise", fill_value: Any = None) ->
     if p.arrays:
         taken = gather(transpose(taken, p.order()), *p.arrays, mode=mode, fill_value=fill_value, axes=p.axes)
     else:  # scalar booleans only: a new axis of length 0 or 1
-        taken = reshape(taken, (*(1,) * len(p.block), *taken.shape))
-        taken = slice_(
-            taken, (0,) * len(taken.shape), (*p.block, *taken.shape[len(p.block) :]), (1,) * len(taken.shape)
-        )
+        rest = taken.shape
+        taken = reshape(taken, (*(1,) * len(p.block), *rest))
+        rank = len(taken.shape)
+        taken = slice_(taken, (0,) * rank, (*p.block, *rest), (1,) * rank)
     return reshape(move_block(taken, len(p.block), 0, p.at), p.shape)
 
 

@@ -18,6 +18,7 @@ from funcgrad.base.dtypes import BOOL, Dtype, Weak, is_supported, promote, scala
 from funcgrad.base.errors import (
     ArgumentError,
     AxisError,
+    ConcretizationTypeError,
     DtypeError,
     FuncgradError,
     IntegerOverflowError,
@@ -26,7 +27,7 @@ from funcgrad.base.errors import (
 from funcgrad.base.source import hide_internal_frames
 from funcgrad.core.array import publish
 from funcgrad.core.ir import Literal, Shape, make_aval
-from funcgrad.core.trace import EAGER, Trace, Tracer, current, describe, eagerly
+from funcgrad.core.trace import EAGER, Trace, Tracer, current, describe, eagerly, visible_value
 from funcgrad.ops.broadcasting import broadcast_to
 from funcgrad.ops.movement import convert
 
@@ -229,8 +230,18 @@ def promoted_dtype(name: str, *arrays: Any) -> list[Any]:
 # -- axes
 
 
+def refuse_traced(name: str, what: str, x: Any) -> None:
+    """Raise for a traced value where a static one is needed, unless its value is there."""
+    if type(x) is Tracer and visible_value(x) is None:
+        raise ConcretizationTypeError(
+            f"{name}: {what} must be static while {x.trace.name} is traced, but depends on the value of {describe(x)}",
+            hint="mark the argument static: jit(f, static_argnums=...)",
+        )
+
+
 def normalize_axis(name: str, axis: Any, ndim: int) -> int:
     """An axis in 0 ... ndim - 1."""
+    refuse_traced(name, "an axis", axis)
     try:
         index = axis.__index__()
     except (AttributeError, TypeError):
@@ -258,6 +269,7 @@ def given_shape(name: str, shape: Any) -> Shape:
     items = items if isinstance(items, tuple | list) else (items,)
     out = []
     for n in items:
+        refuse_traced(name, "a shape", n)
         try:
             out.append(n.__index__())
         except (AttributeError, TypeError):

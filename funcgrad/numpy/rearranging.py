@@ -141,6 +141,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     x = array(a, "repeat")
     if axis is None:
         x, axis = reshape(x, (prod(x.shape),)), 0
+    if not x.shape:
+        x = reshape(x, (1,))
     i = normalize_axis("repeat", axis, len(x.shape))
     n = x.shape[i]
     counts = np.asarray(repeats)
@@ -404,20 +406,6 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     return shaping.concatenate([arr, values], axis)
 
 
-def _places(name: str, obj: Any, n: int) -> np.ndarray[Any, Any]:
-    """A static index argument as positions."""
-    if isinstance(obj, slice):
-        return np.arange(n)[obj]
-    given = np.asarray(obj)
-    if given.dtype.kind == "b":
-        return np.flatnonzero(given)
-    if given.size == 0:
-        return np.zeros(0, np.int64)
-    if given.dtype.kind not in "iu":
-        raise ArgumentError(f"{name}: positions are integers, got {obj!r}")
-    return given
-
-
 @public(np.delete)
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
     """Without the elements at the static positions `obj` along `axis`; of the flattened array by default."""
@@ -428,9 +416,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
     n = x.shape[i]
     try:
         kept = np.delete(np.arange(n), obj)
-    except IndexError:
-        places = _places("delete", obj, n)
-        raise ParameterError(f"delete: positions {places.tolist()} for axis {i} of length {n}") from None
+    except (IndexError, ValueError):
+        raise ParameterError(f"delete: {obj!r} for axis {i} of length {n}") from None
     return _take_one(x, kept, i, "clip") if n else x
 
 
@@ -438,24 +425,15 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     """`values` in front of the elements at the static positions `obj` along `axis`; flattened by default."""
     x = array(arr, "insert")
-    if axis is None:
-        x, axis = reshape(x, (prod(x.shape),)), 0
-    i = normalize_axis("insert", axis, len(x.shape))
-    n = x.shape[i]
-    v = array(values, "insert")
-    v = convert(v, x.dtype)
-    places = _places("insert", obj, n)
-    if len(v.shape) < len(x.shape):
-        v = reshape(v, (1,) * (len(x.shape) - len(v.shape)) + v.shape)
-    if places.ndim == 0:
-        v = move_axis(v, 0, i) if len(v.shape) == len(x.shape) and v.shape[0] != 1 and len(x.shape) > 1 else v
-        count = v.shape[i]
-    else:
-        count = places.size if places.size > 1 else max(places.size, 1) and max(v.shape[i], places.size)
-    v = broadcast_to(v, tuple([count if j == i else m for j, m in enumerate(x.shape)]))
-    marks = np.insert(np.arange(n), obj, -1 - np.arange(count))  # where each new element goes
-    source = np.where(marks < 0, n - 1 - marks, marks)
-    return _take_one(movement.concatenate([x, v], i), source, i, "clip")
+    v = convert(array(values, "insert"), x.dtype)
+    numbers = np.arange(prod(x.shape)).reshape(x.shape)
+    given = prod(x.shape) + np.arange(prod(v.shape)).reshape(v.shape)
+    try:
+        source = np.insert(numbers, obj, given, axis)  # which element of both together goes where
+    except (IndexError, ValueError):
+        raise ParameterError(f"insert: {describe(v)} at {obj!r} in {describe(x)}, axis {axis}") from None
+    both = [reshape(x, (prod(x.shape),)), reshape(v, (prod(v.shape),))]
+    return gather(movement.concatenate(both, 0), source, mode="clip")
 
 
 @public(np.resize)

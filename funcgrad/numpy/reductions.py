@@ -85,9 +85,10 @@ def _accumulate(
     x = array(a, name)
     axes = reduced_axes(name, axis, len(x.shape))
     x = convert(x, sum_dtype(x.dtype) if dtype is None else given_dtype(name, dtype))
-    mask = given_where(name, where, x.shape)
-    result = function(masked(x, mask, unit), axes)
-    return keep_axes(start(result, initial, combine), x.shape, axes, keepdims)
+    x = masked(x, given_where(name, where, x.shape), unit)
+    if x.dtype == BOOL:  # a sum of bool, if asked for with dtype=, is *or*, a product *and*
+        function = reduce.reduce_all if unit else reduce.reduce_any
+    return keep_axes(start(function(x, axes), initial, combine), x.shape, axes, keepdims)
 
 
 def _extremum(
@@ -277,7 +278,7 @@ def _arg(name: str, function: Callable[..., Any], a: Any, axis: int | None, out:
     else:
         along = normalize_axis(name, axis, len(shape))
         axes = (along,)
-    if x.shape[along] == 0 and 0 not in reduced(x.shape, (along,)):
+    if x.shape[along] == 0:
         raise ShapeError(f"{name}: {describe(x)} has no elements along axis {axis}")
     return keep_axes(function(x, along), shape, axes, keepdims)
 
@@ -306,7 +307,8 @@ def argmin(a: Any, axis: int | None = None, out: None = None, *, keepdims: bool 
 def _running(name: str, function: Callable[..., Any], a: Any, axis: int | None, dtype: Any, out: Any) -> Any:
     refuse_out(name, out)
     x = array(a, name)
-    if axis is None:
+    if axis is None or not x.shape:
+        reduced_axes(name, axis, len(x.shape))
         x, along = reshape(x, (int(np.prod(x.shape)),)), 0
     else:
         along = normalize_axis(name, axis, len(x.shape))
@@ -346,6 +348,7 @@ def _inclusive(
     x: Any, axis: int | None, dtype: Any, out: Any, include_initial: bool,
 ) -> Any:  # fmt: skip
     x = array(x, name)
+    x = x if x.shape else reshape(x, (1,))
     if axis is None and len(x.shape) != 1:
         raise ShapeError(f"{name}: axis= is needed for {describe(x)}, which is not one-dimensional")
     total = _running(name, function, x, 0 if axis is None else axis, dtype, out)

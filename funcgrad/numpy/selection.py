@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import BOOL, FLOAT, Dtype, is_inexact, promote
+from funcgrad.base.dtypes import BOOL, FLOAT, INT, Dtype, is_inexact, promote
 from funcgrad.base.errors import ArgumentError, DtypeError, ParameterError, ShapeError, UnsupportedError
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Tracer, describe
@@ -52,6 +52,8 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     a, b = operand(x, "where"), operand(y, "where")
     dtype = promote(dtype_key(a), dtype_key(b))
     c = convert(array(condition, "where"), BOOL)
+    if dtype.kind in "iu":  # NumPy lets integers outside the range wrap here
+        a, b = [np.int64(v) if type(v) is int and -(2**63) <= v < 2**63 else v for v in (a, b)]
     return arithmetic.select(*broadcast_operands("where", [c, as_dtype(a, dtype), as_dtype(b, dtype)]))
 
 
@@ -109,6 +111,10 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: None = None, *, min:
     low = a_min if min is None else min
     high = a_max if max is None else max
     x = operand(a, "clip")
+    if array(x).dtype.kind in "iu":  # Python integers outside the range are no bounds
+        info = np.iinfo(array(x).dtype)
+        low = None if type(low) is int and low <= info.min else low
+        high = None if type(high) is int and high >= info.max else high
     if low is None and high is None:
         return array(x)
     if low is not None and high is not None:
@@ -201,11 +207,14 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     refuse_out("round", out)
     x = array(a, "round")
     if x.dtype.kind == "b":
+        if decimals:
+            raise DtypeError(f"round: {describe(x)} to {decimals} decimals")
         return convert(x, np.dtype(np.float16))
     if x.dtype.kind in "iu":
         if decimals >= 0:
             return x
-        raise UnsupportedError("round: integers with negative decimals", hint="round(x.astype(float), -1)")
+        rounded = convert(round(convert(x, FLOAT), decimals), INT)
+        return convert(rounded, x.dtype)
     if decimals == 0:
         return ufuncs.rint(x)
     factor = x.dtype.type(10.0 ** abs(decimals))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -163,7 +164,7 @@ def squeeze(a: Any, axis: int | tuple[int, ...] | None = None) -> Any:
     x = array(a, "squeeze")
     if axis is None:
         return broadcasting.reshape(x, tuple([n for n in x.shape if n != 1]))
-    axes = normalize_axes("squeeze", axis, len(x.shape))
+    axes = () if not x.shape and axis in (0, -1) else normalize_axes("squeeze", axis, len(x.shape))
     for i in axes:
         if x.shape[i] != 1:
             raise ShapeError(f"squeeze: axis {i} of {describe(x)} has length {x.shape[i]}, not 1")
@@ -193,11 +194,11 @@ def atleast_2d(*arys: Any) -> Any:
 @public(np.atleast_3d)
 def atleast_3d(*arys: Any) -> Any:
     """Arrays with at least three axes: (n,) becomes (1, n, 1) and (m, n) becomes (m, n, 1); a tuple for several."""
-    return _at_least(
-        "atleast_3d",
-        arys,
-        lambda s: s if len(s) > 2 else (*s, 1) if len(s) == 2 else (1, *s, 1)[:3] if s else (1, 1, 1),
-    )
+
+    def lengths(s: Shape) -> Shape:
+        return s if len(s) > 2 else (*s, 1) if len(s) == 2 else (1, *s, 1) if s else (1, 1, 1)
+
+    return _at_least("atleast_3d", arys, lengths)
 
 
 # -- the order of the axes
@@ -391,7 +392,7 @@ def column_stack(tup: Any) -> Any:
 
 @public(np.block)
 def block(arrays: Any) -> Any:
-    """An array from nested lists of blocks: the innermost lists join along the last axis, the next along the one before."""
+    """An array from nested lists of blocks: the innermost join along the last axis, the next along the one before."""
     if isinstance(arrays, tuple):
         raise ArgumentError("block: nested lists are expected, not a tuple")
 
@@ -422,7 +423,7 @@ def _pieces(x: Any, bounds: Sequence[int], axis: int) -> list[Any]:
     """``x[bounds[i]:bounds[i + 1]]`` along `axis`."""
     out = []
     rank = len(x.shape)
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         begin = tuple([start if i == axis else 0 for i in range(rank)])
         end = tuple([max(start, stop) if i == axis else n for i, n in enumerate(x.shape)])
         out.append(movement.slice_(x, begin, end, (1,) * rank))

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import FLOAT, Dtype, is_inexact
-from funcgrad.base.errors import ArgumentError, ShapeError
+from funcgrad.base.dtypes import FLOAT, Dtype, is_inexact, short
+from funcgrad.base.errors import ArgumentError, DtypeError, ShapeError
 from funcgrad.core.trace import describe
 from funcgrad.numpy import reductions
 from funcgrad.numpy.elementwise import refuse_out, ufuncs
 from funcgrad.numpy.operands import array, broadcast_operands, given_dtype, normalize_axes, promoted, public
-from funcgrad.numpy.reductions import Axis, given_where, keep_axes, masked, reduced_axes
+from funcgrad.numpy.reductions import Axis, given_where, keep_axes, masked
 from funcgrad.ops.arithmetic import div, mul, select, stop_gradient, sub
 from funcgrad.ops.broadcasting import Axes, broadcast, broadcast_to, reduce_sum
 from funcgrad.ops.movement import convert
@@ -78,9 +78,12 @@ def mean(
     """
     refuse_out("mean", out)
     x = array(a, "mean")
-    axes = reduced_axes("mean", axis, len(x.shape))
+    axes = normalize_axes("mean", axis, len(x.shape))
     compute, result = _float_dtypes("mean", x, dtype)
-    m = _mean(convert(x, compute), axes, given_where("mean", where, x.shape))
+    x = convert(x, compute)
+    if compute.kind in "biu":  # NumPy sums in that dtype, and divides as floats
+        x = convert(x, FLOAT)
+    m = _mean(x, axes, given_where("mean", where, x.shape))
     return keep_axes(convert(m, result), x.shape, axes, keepdims)
 
 
@@ -94,8 +97,10 @@ def _variance(
             raise ArgumentError(f"{name}: ddof= and correction= are the same thing, give one of them")
         ddof = correction
     x = array(a, name)
-    axes = reduced_axes(name, axis, len(x.shape))
+    axes = normalize_axes(name, axis, len(x.shape))
     compute, result = _float_dtypes(name, x, dtype)
+    if compute.kind != "f":
+        raise DtypeError(f"{name}: not defined in {short(compute)}", hint="x.astype(float)")
     mask = given_where(name, where, x.shape)
     x = convert(x, compute)
     if mean is None:
@@ -103,15 +108,13 @@ def _variance(
     else:
         centre = broadcast_to(convert(array(mean, name), compute), x.shape)
     d = sub(x, centre)
-    squares = ufuncs.square(d) if compute.kind == "f" else ufuncs.real(mul(d, ufuncs.conjugate(d)))
-    real = squares.dtype.type
-    total = reduce_sum(masked(squares, mask, 0), axes)
+    real = compute.type
+    total = reduce_sum(masked(ufuncs.square(d), mask, 0), axes)
     if mask is None:
         count = real(max(prod([x.shape[i] for i in axes]) - ddof, 0))
     else:
-        count = ufuncs.maximum(ufuncs.subtract(_count(x, axes, mask, squares.dtype), real(ddof)), real(0))
-    v = finish(_divide(total, count))
-    return keep_axes(convert(v, v.dtype if result.kind == "c" else result), x.shape, axes, keepdims)
+        count = ufuncs.maximum(ufuncs.subtract(_count(x, axes, mask, compute), real(ddof)), real(0))
+    return keep_axes(convert(finish(_divide(total, count)), result), x.shape, axes, keepdims)
 
 
 @public(np.var)

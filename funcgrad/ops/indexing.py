@@ -19,7 +19,7 @@ from funcgrad.base.dtypes import INT
 from funcgrad.base.errors import DtypeError, OutOfBoundsError, ParameterError, ShapeError
 from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Linear, Traits
-from funcgrad.core.trace import Tracer, bind1
+from funcgrad.core.trace import Tracer, bind1, describe
 from funcgrad.ops.arithmetic import add, div, mul, select
 from funcgrad.ops.broadcasting import align, broadcast, reshape, transpose
 from funcgrad.ops.comparison import eq, ge, logical_and, lt
@@ -33,7 +33,7 @@ from funcgrad.ops.rounding import remainder
 # -- positions
 
 
-def check_index(index: Operand, axis: int, length: int, window: int = 1) -> Any:
+def check_index(index: Operand, axis: int, length: int, window: int = 1, of: str = "") -> Any:
     """`index` with negative positions counted from the end, so that all are in ``0 ... length - window``.
 
     Parameters
@@ -44,6 +44,8 @@ def check_index(index: Operand, axis: int, length: int, window: int = 1) -> Any:
         Number, for the message, and length of the axis.
     window
         How many elements are taken from each position on.
+    of
+        What is indexed, for the message: ``"x: f64[3]"``.
 
     Raises
     ------
@@ -51,11 +53,11 @@ def check_index(index: Operand, axis: int, length: int, window: int = 1) -> Any:
         A position is outside, or a window does not fit.
     """
     if type(index) is Tracer:
-        return bind1(check_index_p, index, axis=axis, length=length, window=window)
-    return _check(index, axis=axis, length=length, window=window)
+        return bind1(check_index_p, index, axis=axis, length=length, window=window, of=of)
+    return _check(index, axis=axis, length=length, window=window, of=of)
 
 
-def _check(index: Any, *, axis: int, length: int, window: int) -> Any:
+def _check(index: Any, *, axis: int, length: int, window: int, of: str) -> Any:
     if index.size == 0:
         return index
     last = length - window
@@ -66,12 +68,12 @@ def _check(index: Any, *, axis: int, length: int, window: int) -> Any:
     if outside.any():
         first = int(np.asarray(index)[outside].flat[0])
         what = f"index {first} is out of bounds for" if window == 1 else f"{window} elements from {first} do not fit"
-        raise OutOfBoundsError(f"{what} axis {axis} of length {length}")
+        raise OutOfBoundsError(f"{what} axis {axis} of length {length}" + (f" ({of})" if of else ""))
     return counted[()]
 
 
 check_index_p = Op(check_index, Traits(exact=True, may_raise=True, kind="check"), dtypes="i")
-check_index_p.hidden_params = {"window": 1}
+check_index_p.hidden_params = {"window": 1, "of": None}
 check_index_p.abstract = lambda index, **params: (make_aval(index.shape, INT),)
 check_index_p.evaluate = lambda index, **params: (_check(index, **params),)
 check_index_p.batch = batch_elementwise(check_index_p)
@@ -105,7 +107,8 @@ def _normal(name: str, x: Any, indices: Sequence[Any], mode: str, axes: Sequence
         if n == 0 and mode not in ("drop", "fill") and aval_of(indices[0]).size:
             raise OutOfBoundsError(f"{name}: axis {axis} of {aval_of(x)} has no elements")
     if mode == "raise":
-        return [check_index(i, a, n) for i, a, n in zip(indices, named, lengths, strict=True)]
+        of = describe(x)
+        return [check_index(i, a, n, of=of) for i, a, n in zip(indices, named, lengths, strict=True)]
     if mode == "clip":
         return [_clamp(i, n - 1) for i, n in zip(indices, lengths, strict=True)]
     if mode == "wrap":
@@ -600,7 +603,7 @@ def _window(name: str, x: Any, starts: Sequence[Any], sizes: Shape, mode: str) -
     a = aval_of(x)
     _require_window(name, a, [aval_of(s) for s in starts], sizes)
     if mode == "raise":
-        return [check_index(s, i, a.shape[i], sizes[i]) for i, s in enumerate(starts)]
+        return [check_index(s, i, a.shape[i], sizes[i], of=describe(x)) for i, s in enumerate(starts)]
     return [from_end(s, n) for s, n in zip(starts, a.shape, strict=True)]
 
 

@@ -226,7 +226,7 @@ def scale_by_adam(
 
         def scaled(m: Any, v: Any) -> Any:
             root = safe_sqrt(v / like(correct2, v) + like(eps_root, v))
-            return m / like(correct1, m) / (root + like(eps, v))
+            return fnp.divide(m / like(correct1, m), root + like(eps, v))
 
         return tree.map(scaled, mu, nu), ScaleByAdamState(count, mu, nu)
 
@@ -289,7 +289,7 @@ def clip_by_global_norm(max_norm: Scalar) -> GradientTransformation:
 
     def clipped(updates: Updates, params: Params) -> Updates:
         norm = global_norm(updates)
-        factor = fnp.where(norm <= max_norm, 1.0, max_norm / norm)
+        factor = fnp.where(norm <= max_norm, 1.0, fnp.divide(max_norm, norm))
         return tree.map(lambda u: like(factor, u) * u, updates)
 
     return stateless(clipped)
@@ -307,7 +307,7 @@ def global_norm(updates: Any) -> Any:
     5.0
     """
     squares = [fnp.sum(_abs2(u)) for u in tree.leaves(updates)]
-    return safe_sqrt(tree.reduce(fnp.add, squares, 0.0))
+    return safe_sqrt(fnp.asarray(tree.reduce(fnp.add, squares, 0.0)))
 
 
 def apply_updates(params: Params, updates: Updates) -> Params:

@@ -1,0 +1,54 @@
+"""One Program per computation: a function that is traced again gives back the Program it gave before.
+
+Whatever was derived from that Program (its JVP, its transpose, its executable) is remembered on it, so the second
+``grad(loss)(params)`` with the same types only traces. Programs hold no arrays, so keeping some costs little.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from funcgrad.core.ir import Program, Var
+
+KEPT = 512
+_programs: OrderedDict[Hashable, Program] = OrderedDict()
+_lock = threading.Lock()
+
+
+def canonical(program: Program, values: Mapping[Var, Any]) -> tuple[Program, Mapping[Var, Any]]:
+    """The Program kept for this computation, and `values` for its Vars.
+
+    Two Programs are the same if they compute the same on the same types, under the same names, from the same lines
+    of the user's code. The `KEPT` most recently used ones are kept.
+    """
+    key = (program.name, program.input_names, _lines(program), program.fingerprint)
+    with _lock:
+        kept = _programs.get(key)
+        if kept is None:
+            _programs[key] = program
+            if len(_programs) > KEPT:
+                _programs.popitem(last=False)
+            return program, values
+        _programs.move_to_end(key)
+    if values:
+        values = {new: values[old] for old, new in _pairs(program, kept) if old in values}
+    return kept, values
+
+
+def _lines(program: Program) -> Hashable:
+    return tuple(
+        [
+            (e.source.code.co_filename, e.source.code.co_firstlineno, e.source.offset) if e.source else None
+            for e in program.equations
+        ]
+    )
+
+
+def _pairs(a: Program, b: Program) -> list[tuple[Var, Var]]:
+    pairs = list(zip(a.inputs, b.inputs, strict=True))
+    for x, y in zip(a.equations, b.equations, strict=True):
+        pairs += zip(x.outputs, y.outputs, strict=True)
+    return pairs
