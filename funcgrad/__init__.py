@@ -11,7 +11,7 @@
     curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
-from funcgrad import errors, lowering, nn, numpy, optim, tree
+from funcgrad import errors, lowering, nn, numpy, optim, special, tree
 from funcgrad import tree as tree_util
 from funcgrad.api import (
     Jit,
@@ -63,6 +63,7 @@ __all__ = [
     "numpy",
     "optim",
     "show",
+    "special",
     "stop_gradient",
     "tree",
     "tree_util",

@@ -15,6 +15,7 @@ from funcgrad.numpy.operands import array, normalize_axis, operand, public
 from funcgrad.ops.broadcasting import broadcast, broadcast_to, reshape
 from funcgrad.ops.cumulative import section
 from funcgrad.ops.movement import concatenate, convert
+from funcgrad.ops.op import full_like
 
 
 @public(np.diff)
@@ -193,7 +194,7 @@ def polyval(p: Any, x: Any) -> Any:
     coefficients, v = array(p, "polyval"), array(x, "polyval")
     if len(coefficients.shape) != 1:
         raise ShapeError(f"polyval: coefficients are one-dimensional, got {describe(coefficients)}")
-    out = ufuncs.multiply(v, v.dtype.type(0) if v.dtype != BOOL else 0)
+    out = full_like(v, 0)
     for part in shaping.unstack(coefficients):
         out = ufuncs.add(ufuncs.multiply(out, v), part)
     return out

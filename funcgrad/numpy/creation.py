@@ -217,13 +217,17 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, dtype: Any = None) ->
     start, stop = (0, start) if stop is None else (start, stop)
     if step == 0:
         raise ParameterError("arange: step must not be 0")
-    kind = given_dtype("arange", dtype) if dtype is not None else np.result_type(np.arange(start, start, step))
+    if dtype is not None:
+        kind = given_dtype("arange", dtype)
+    else:  # NumPy's choice for numbers of these types
+        kind = np.arange(start * 0, stop * 0, step * 0 + 1).dtype
     if not tracing() or kind.kind == "b":
         return np.arange(start, stop, step, kind)
     n = max(ceil((stop - start) / step), 0)
     # as NumPy: element i is start + i * delta with delta = (start + step) - start, in the dtype of the result
     first = kind.type(start)
-    delta = kind.type(start + step) - first
+    with np.errstate(all="ignore"):
+        delta = kind.type(start + step) - first
     out = iota((n,), kind, 0)
     out = out if delta == 1 else mul(out, constant(delta, make_aval((n,), kind)))
     return out if first == 0 else add(out, constant(first, make_aval((n,), kind)))
@@ -252,7 +256,8 @@ def linspace(
     x, y = broadcast_operands("linspace", [as_dtype(v, compute) for v in (x, y)])
     if not has_tracer((x, y)) and not tracing():
         with np.errstate(all="ignore"):
-            return np.linspace(x, y, n, endpoint, retstep, kind, axis)
+            out, step = np.linspace(x, y, n, endpoint, True, kind, axis)
+        return (out, compute.type(step) if isinstance(step, float) else step) if retstep else out
     shape = shape_of(x)
     pieces = n - 1 if endpoint else n
     delta = ufuncs.subtract(y, x)

@@ -54,7 +54,7 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
             hint="y = fnp.asarray(y).at[index].add(value)",
         )
     if method == "__call__":
-        function = numpy_table.get(ufunc)
+        function = numpy_table.get(ufunc) or numpy_table.get(ufunc.__name__)  # SciPy's are known by name
         if function is not None:
             return function(*inputs, **kwargs)
     elif method == "reduce" and ufunc in _REDUCE:

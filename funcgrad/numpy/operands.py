@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DtypeKey = Dtype | Weak
 
 numpy_table: dict[Any, Callable[..., Any]] = {}
-"""NumPy function → ours: the one table behind plain `numpy` calls on tracers."""
+"""NumPy function (or the name of a SciPy ufunc) → ours: the one table behind plain `numpy` calls on tracers."""
 
 _SCALARS = (float, int, complex)
 

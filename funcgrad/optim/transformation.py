@@ -234,7 +234,7 @@ def scale_by_adam(
 
 
 def _abs2(x: Any) -> Any:
-    return fnp.square(fnp.abs(x)) if fnp.iscomplexobj(x) else fnp.square(x)
+    return fnp.real(x * fnp.conj(x)) if fnp.iscomplexobj(x) else fnp.square(x)
 
 
 # -- weight decay
