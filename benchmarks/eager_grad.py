@@ -8,11 +8,6 @@ autograd is optional (``pip install autograd``).
 
 from __future__ import annotations
 
-import os
-
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")  # before NumPy is loaded
-
 import argparse
 import statistics
 import subprocess
@@ -22,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import funcgrad as fg
 
@@ -57,7 +53,12 @@ def library_loss(p: Any, x: Any, one_hot: Any) -> Any:
 def problem(batch: int) -> tuple[Any, ...]:
     """Random parameters and data of the demo's sizes."""
     rng = np.random.default_rng(0)
-    p = {"w1": rng.normal(0, 0.2, (64, 256)), "b1": np.zeros(256), "w2": rng.normal(0, 0.1, (256, 10)), "b2": np.zeros(10)}
+    p = {
+        "w1": rng.normal(0, 0.2, (64, 256)),
+        "b1": np.zeros(256),
+        "w2": rng.normal(0, 0.1, (256, 10)),
+        "b2": np.zeros(10),
+    }
     return p, rng.random((batch, 64)), np.eye(10)[rng.integers(0, 10, batch)]
 
 
@@ -101,7 +102,8 @@ def main() -> int:
     print(f"{'batch':>6}", *[f"{name:>11}" for name in functions], f"{'ratio':>7}" if autograd is not None else "")
     worst = 0.0
     for batch in BATCHES:
-        found = medians(functions, problem(batch), seconds)
+        with threadpool_limits(1):
+            found = medians(functions, problem(batch), seconds)
         ratio = max(found["funcgrad"], found["with fg.nn"]) / found.get("autograd", np.inf)
         worst = max(worst, ratio)
         shown = f"{ratio:7.2f}" if autograd is not None else ""

@@ -23,8 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="fit two models with exact derivatives, and draw pictures",
         description="Logistic regression by Newton's method, and a neural network trained by Adam.",
     )
-    demo.add_argument("--out", type=Path, default=Path("funcgrad-demo"), help="folder for pictures (%(default)s)")
-    demo.add_argument("--seed", type=int, default=0, help="seed of weights, batches and split (%(default)s)")
+    demo.add_argument(
+        "--out", type=Path, metavar="FOLDER", default=Path("funcgrad-demo"), help="where the pictures go (%(default)s)"
+    )
+    demo.add_argument(
+        "--seed", type=int, metavar="N", default=0, help="for the weights, the batches and the test set (%(default)s)"
+    )
     given = parser.parse_args(arguments)
     if given.command is None:
         parser.print_help()

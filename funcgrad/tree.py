@@ -175,9 +175,7 @@ def transpose(outer: PyTreeDef, inner: PyTreeDef | None, tree: Any) -> Any:
     return base.unflatten(inner, [base.unflatten(outer, column) for column in columns])
 
 
-def _columns(
-    name: str, tree: Any, rest: tuple[Any, ...], is_leaf: IsLeaf
-) -> tuple[list[list[Any]], PyTreeDef]:
+def _columns(name: str, tree: Any, rest: tuple[Any, ...], is_leaf: IsLeaf) -> tuple[list[list[Any]], PyTreeDef]:
     """The leaves of each tree, as aligned lists."""
     first, treedef = base.flatten(tree, is_leaf)
     return [first, *[_flatten_up_to(name, treedef, r, f"tree {i}") for i, r in enumerate(rest, 2)]], treedef
@@ -534,9 +532,7 @@ def ravel_pytree(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
             raise ShapeError(f"unravel: expected a vector of shape ({size},), got shape {v.shape}")
         if not np.can_cast(v.dtype, common, "same_kind"):
             raise DtypeError(f"unravel: expected {short(common)}, got {short(v.dtype)}")
-        pieces = [
-            _piece(v, end, shape, dtype) for end, shape, dtype in zip(ends, shapes, dtypes, strict=True)
-        ]
+        pieces = [_piece(v, end, shape, dtype) for end, shape, dtype in zip(ends, shapes, dtypes, strict=True)]
         return base.unflatten(treedef, pieces)
 
     return flat, unravel

@@ -7,6 +7,7 @@ raises `RuleFailure`, which names the step, unless
 * ``abstract``: shape and dtype of the result are those of abstract evaluation, and no argument was written to;
 * ``jvp``: the forward derivative, of all operands together and of each alone, is that of an oracle;
 * ``vjp``: the reverse derivative is its adjoint, ⟨w, Jv⟩ = ⟨Jᵀw, v⟩;
+* ``transpose``: so is the transpose of the op itself, in all operands or one in which it is linear;
 * ``second``: forward and reverse over forward and reverse are the second derivative of the oracle;
 * ``batch``: value, jvp and vjp under vmap are those of a loop, for every subset of operands that have rows, and
   for rows along the first, a middle and the last axis (by turns, for ops of more than two operands);
@@ -31,9 +32,11 @@ import numpy as np
 import funcgrad as fg
 import funcgrad.control
 import funcgrad.ops
+from funcgrad.api.inspect import abstract_trace
 from funcgrad.core.evaluate import run
 from funcgrad.core.primitive import Primitive, registry
 from funcgrad.core.trace import eagerly
+from funcgrad.transforms.transpose import transpose
 
 Function = Callable[..., Any]
 Oracle = OneOf["linear", "complex", "difference", "zero"]
@@ -173,11 +176,11 @@ def is_float(x: Any) -> bool:
 class Point:
     """A function at a point, as a function of its floating-point operands only."""
 
-    def __init__(self, f: Function, args: Sequence[Any], seed: int = 0) -> None:
+    def __init__(self, f: Function, args: Sequence[Any]) -> None:
         self.f = outputs_of(f)
         self.args = [np.asarray(a) for a in args]
         self.positions = [i for i, a in enumerate(self.args) if is_float(a)]
-        self.random = np.random.default_rng(seed)
+        self.random = np.random.default_rng(0)
         self.x = [self.args[i] for i in self.positions]
         self.out = evaluate(f, self.args)
         self.moving = [i for i, y in enumerate(self.out) if is_float(y)]
@@ -326,6 +329,41 @@ def adjoint(what: str, left: float, right: float, bound: float) -> None:
     require(abs(left - right) <= bound, f"{what}: <w, J v> = {left!r}, but <J' w, v> = {right!r}")
 
 
+def affine_along(p: Point, v: Sequence[Any], u: Sequence[Any]) -> list[Any] | None:
+    """What `v` adds to the value, if the function is affine along `v` and `u`, and depends on them; else None."""
+    x = wide(p.x)
+    f = lambda *ways: [y.astype(np.float64) for y in p.values([sum(ws, a) for a, *ws in zip(x, *ways, strict=True)])]
+    zero, once, twice, other, both = f(), f(v), f(v, v), f(u), f(v, u)
+    for o, a, aa, b, ab in zip(zero, once, twice, other, both, strict=True):
+        size = p.tolerance.same * np.max(np.abs([o, a, aa, b, ab]), initial=1.0)
+        if (np.abs(aa - 2 * a + o) > 8 * size).any() or (np.abs(ab - a - b + o) > 8 * size).any():
+            return None
+    out = [a - o for a, o in zip(once, zero, strict=True)]
+    return out if any(d.any() for d in out) else None
+
+
+def check_transpose(p: Point, linear_in: Sequence[int] | None) -> None:
+    """The transpose slot itself: an op may be transposed in operands that its own derivative never transposes."""
+    traced = abstract_trace(p.of_floats, tuple(p.x), {}, "a test")
+    if not all(e.primitive.has("transpose") for e in traced.program.equations):
+        return
+    known, everyone = len(traced.constants), tuple(range(len(p.x)))
+    allowed = everyone if linear_in is None else tuple(linear_in)
+    for moving in dict.fromkeys([allowed, *[(i,) for i in allowed]]):
+        v, u = ([np.where(i in moving, t, 0) for i, t in enumerate(wide(p.like(p.x)))] for _ in range(2))
+        dots = affine_along(p, v, u)
+        if dots is None:
+            continue
+        flags = (False,) * known + tuple([i in moving for i in everyone])
+        back, nonzero = transpose(traced.program, flags, (True,) * len(p.moving))
+        w = p.like([p.out[i] for i in p.moving])
+        with eagerly():
+            found = run(back, [*traced.constants, *[a for i, a in enumerate(p.x) if i not in moving], *w])
+        along_v = [v[i] for i, flag in zip(moving, nonzero, strict=True) if flag]
+        bound = p.tolerance.first * max(1.0, size_of(w, dots), size_of(found, along_v))
+        adjoint(f"transpose in operands {moving}", inner(w, dots), inner(found, along_v), bound)
+
+
 def check_second(p: Point, oracle: Oracle) -> None:
     """Every mode over every mode."""
     f, x = p.of_floats, tuple(p.x)
@@ -414,7 +452,12 @@ def check_jit(p: Point, differentiable: bool) -> None:
 
 
 def check_rules(
-    f: Function, *args: Any, oracle: Oracle = "complex", orders: int = 2, batch: bool = True, seed: int = 0
+    f: Function,
+    *args: Any,
+    oracle: Oracle = "complex",
+    orders: int = 2,
+    batch: bool = True,
+    linear_in: Sequence[int] | None = None,
 ) -> None:
     """Raise `RuleFailure` unless all rules behind `f` are right at `args`; see the module.
 
@@ -429,9 +472,11 @@ def check_rules(
         Derivatives up to this order are checked.
     batch
         Whether the rows of vmap are checked; False for an op that has no operands.
+    linear_in
+        Which floating-point operands an op can be transposed in; default: all in which it is found to be affine.
     """
     with step("abstract"):
-        p = Point(f, args, seed)
+        p = Point(f, args)
         check_abstract(p)
     differentiable = bool(p.x and p.moving and orders)
     if differentiable:
@@ -439,6 +484,8 @@ def check_rules(
             v, dots = check_jvp(p, oracle)
         with step("vjp"):
             check_vjp(p, v, dots)
+        with step("transpose"):
+            check_transpose(p, linear_in)
     if differentiable and orders > 1:
         with step("second"):
             check_second(p, oracle)

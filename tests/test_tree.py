@@ -24,10 +24,12 @@ PATHS = ["['b'][0]", "['b'][1][0]", "['p'].x", "['p'].y['k']", "['w']"]
 
 trees = st.recursive(
     st.integers() | st.none() | st.builds(object),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.tuples(inner, inner)
-    | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    | st.builds(Point, inner, inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.builds(Point, inner, inner)
+    ),
     max_leaves=12,
 )
 

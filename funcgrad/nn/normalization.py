@@ -19,7 +19,7 @@ def _exponentials(x: Any, axis: Axis, where: Any) -> tuple[Any, Any, Any]:
     """x less its maximum m, exp(x - m), and the sum of these; the sum is 0 where there is nothing to add."""
     if where is not None:
         x = fnp.where(where, x, -inf)
-    top = stop_gradient(fnp.max(x, axis=axis, keepdims=True, initial=-inf))
+    top = stop_gradient(fnp.max(x, axis=axis, keepdims=True, initial=None if x.size else -inf))
     shifted = x - fnp.where(fnp.isfinite(top), top, 0)
     e = fnp.exp(shifted)
     return shifted, e, fnp.sum(e, axis=axis, keepdims=True)
@@ -122,4 +122,3 @@ def standardize(
 
 
 logsumexp = fnp.logsumexp
-

@@ -11,8 +11,8 @@ from funcgrad.base.errors import DtypeError, ParameterError, ShapeError
 from funcgrad.core.trace import describe
 from funcgrad.numpy import reductions, shaping
 from funcgrad.numpy.elementwise import ufuncs
-from funcgrad.numpy.operands import array, normalize_axis, operand, public
-from funcgrad.ops.broadcasting import broadcast, broadcast_to, reshape
+from funcgrad.numpy.operands import array, broadcast_to, normalize_axis, operand, public
+from funcgrad.ops.broadcasting import broadcast, reshape
 from funcgrad.ops.cumulative import section
 from funcgrad.ops.movement import concatenate, convert
 from funcgrad.ops.op import full_like

@@ -19,6 +19,7 @@ from funcgrad.numpy.operands import (
     array as as_operand,
     as_dtype,
     broadcast_operands,
+    broadcast_to,
     given_dtype,
     given_shape,
     has_tracer,
@@ -29,7 +30,7 @@ from funcgrad.numpy.operands import (
 )
 from funcgrad.ops import movement
 from funcgrad.ops.arithmetic import add, mul
-from funcgrad.ops.broadcasting import broadcast, broadcast_to, reshape
+from funcgrad.ops.broadcasting import broadcast, reshape
 from funcgrad.ops.comparison import eq
 from funcgrad.ops.movement import convert, iota
 from funcgrad.ops.op import constant

@@ -16,9 +16,9 @@ import numpy as np
 
 from funcgrad.base.dtypes import BOOL, Dtype, default_float, promote, scalar_dtype, short
 from funcgrad.base.errors import ArgumentError, DtypeError, UnsupportedError
-from funcgrad.core.ir import make_aval
+from funcgrad.core.ir import Literal, make_aval
 from funcgrad.core.primitive import registry
-from funcgrad.core.trace import bind1
+from funcgrad.core.trace import Trace, Tracer, bind1, current
 from funcgrad.numpy.operands import (
     DtypeKey,
     as_dtype,
@@ -82,8 +82,35 @@ def public_name(op: Op) -> str:
     return op.numpy.__name__ if op.numpy is not None else op.function.__name__
 
 
+@lru_cache(maxsize=4096)
+def has_loop(op: Op, dtype: Dtype) -> bool:
+    """Whether the op computes in `dtype` on operands of that dtype."""
+    try:
+        return loop_dtype(op, (dtype,) * len(inspect.signature(op.function).parameters)) == dtype
+    except DtypeError:
+        return False
+
+
 def call(op: Op, *args: Any, keep_weak: bool = False) -> Any:
     """Promote, broadcast, bind. `keep_weak`: an operator on weak scalars only stays weak, as in Python."""
+    x = args[0]
+    if type(x) is Tracer:  # the usual cases first: nothing to convert, nothing to broadcast
+        aval = x.aval
+        if not aval.weak and has_loop(op, aval.dtype):
+            if len(args) == 1:
+                return bind1(op, x)
+            y = args[1]
+            if type(y) is Tracer and y.aval is aval and len(args) == 2:
+                return bind1(op, x, y)
+            if (type(y) is float or type(y) is int) and len(args) == 2 and aval.dtype.kind == "f":
+                trace = current()
+                if type(trace) is Trace:
+                    return bind1(op, x, Tracer(trace, Literal(aval.dtype.type(y), aval)))
+    return general_call(op, args, keep_weak)
+
+
+def general_call(op: Op, args: tuple[Any, ...], keep_weak: bool) -> Any:
+    """`call` for any operands."""
     name = op.name
     xs = [operand(a, name) for a in args]
     dtype = loop_dtype(op, tuple([dtype_key(x) for x in xs]))

@@ -28,10 +28,11 @@ from funcgrad.base.errors import (
     TracerIntegerConversionError,
 )
 from funcgrad.core.ir import Shape
-from funcgrad.core.trace import Tracer, describe, value_of
-from funcgrad.numpy.operands import common_shape, operand, strong
-from funcgrad.ops.broadcasting import broadcast_to, move_axis, reshape, transpose
-from funcgrad.ops.indexing import dynamic_slice, gather
+from funcgrad.core.trace import Tracer, bind1, describe, value_of
+from funcgrad.numpy.elementwise import ufuncs
+from funcgrad.numpy.operands import broadcast_to, common_shape, operand, strong
+from funcgrad.ops.broadcasting import move_axis, reshape, transpose
+from funcgrad.ops.indexing import check_index, dynamic_slice_p, from_end, gather, gather_p
 from funcgrad.ops.movement import convert, reverse, slice_
 
 MODES = {None: "raise", "raise": "raise", "clip": "clip", "wrap": "wrap", "fill": "fill", "drop": "fill"}
@@ -51,7 +52,7 @@ class Index:
     dropped
         Axes indexed by an integer: length 1 in the window, absent from the result.
     axes, arrays
-        Axes with an index array, and the arrays (int64).
+        Axes with an index array, and the arrays (int64), inside their axes in modes ``"raise"`` and ``"clip"``.
     block
         The shape that the arrays broadcast to: axes of the result; None without any.
     at
@@ -128,7 +129,7 @@ def parse(x: Any, index: Any, mode: str = "raise") -> Index:
         else:
             for array in _positions(x, axis, value):
                 axes.append(axis)
-                arrays.append(array)
+                arrays.append(_checked(x, axis, array, mode))
                 blocks.append(array.shape)
                 axis += 1
             layout.append(("block", 0))
@@ -229,7 +230,7 @@ def _integer(x: Any, axis: int, value: Any, mode: str) -> Any:
     n = x.shape[axis]
     if type(value) is Tracer:
         value = convert(value, INT)
-        return value if mode in ("raise", "clip") and n else None
+        return _checked(x, axis, value, mode) if mode in ("raise", "clip") else None
     place = value + n if value < 0 else value
     if 0 <= place < n:
         return place
@@ -248,6 +249,20 @@ def _positions(x: Any, axis: int, value: Any) -> Sequence[Any]:
             f"the boolean index has shape {value.shape}, the axes it indexes ({describe(x)}) have lengths {lengths}"
         )
     return np.nonzero(value)
+
+
+def _checked(x: Any, axis: int, array: Any, mode: str) -> Any:
+    """Positions that are in their axis; in modes ``"fill"`` and ``"wrap"`` as they are."""
+    n = x.shape[axis]
+    if mode in ("raise", "clip") and n == 0 and array.size:
+        raise OutOfBoundsError(f"axis {axis} of {describe(x)} has no elements to index")
+    if mode == "raise":
+        return check_index(array, axis, n, of=describe(x))
+    if mode == "clip":  # as in JAX, negative ones are counted from the end first
+        if type(array) is not Tracer:
+            return np.clip(np.where(array < 0, array + n, array), 0, max(n - 1, 0))
+        return ufuncs.maximum(ufuncs.minimum(from_end(array, n), n - 1), 0)
+    return array
 
 
 def _block(blocks: list[Shape]) -> Shape:
@@ -277,12 +292,12 @@ def _arrange(layout: list[tuple[str, int]], block: Shape) -> tuple[int, Shape]:
 # -- reading
 
 
-def take_window(x: Any, p: Index, mode: str = "raise") -> Any:
+def take_window(x: Any, p: Index) -> Any:
     """The window of `x`: every axis is still there, and integers have length 1."""
     if p.traced():
         starts = [np.int64(s) if type(s) is int else s for s in p.starts]
         spans = tuple(p.spans())
-        x = dynamic_slice(x, *starts, sizes=spans, mode=mode)
+        x = bind1(dynamic_slice_p, x, *starts, sizes=spans)
         x = slice_(x, (0,) * len(spans), spans, tuple(p.steps))
     else:
         stops = tuple([s + n for s, n in zip(p.starts, p.spans(), strict=True)])
@@ -292,12 +307,14 @@ def take_window(x: Any, p: Index, mode: str = "raise") -> Any:
 
 def take_index(x: Any, p: Index, mode: str = "raise", fill_value: Any = None) -> Any:
     """``x[index]`` for a parsed index."""
-    taken = take_window(x, p, mode)
+    taken = take_window(x, p)
     if p.block is None:
         return reshape(taken, p.shape)
     if p.dropped:
         taken = reshape(taken, tuple([n for a, n in enumerate(taken.shape) if a not in p.dropped]))
-    if p.arrays:
+    if p.arrays and mode in ("raise", "clip"):
+        taken = bind1(gather_p, transpose(taken, p.order()), *p.arrays)
+    elif p.arrays:
         taken = gather(transpose(taken, p.order()), *p.arrays, mode=mode, fill_value=fill_value, axes=p.axes)
     else:  # scalar booleans only: a new axis of length 0 or 1
         rest = taken.shape
@@ -342,4 +359,10 @@ def getitem(x: Any, index: Any) -> Any:
         A mask whose value is not known.
     """
     x = strong(x)
+    if type(index) is int and x.shape:  # x[3], without ceremony
+        n, rest = x.shape[0], x.shape[1:]
+        if -n <= index < n:
+            first = index % n
+            zeros = (0,) * len(rest)
+            return reshape(slice_(x, (first, *zeros), (first + 1, *rest), (1, *[1 for _ in rest])), rest)
     return take_index(x, parse(x, index))

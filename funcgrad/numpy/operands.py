@@ -28,7 +28,7 @@ from funcgrad.base.source import hide_internal_frames
 from funcgrad.core.array import publish
 from funcgrad.core.ir import Literal, Shape, make_aval
 from funcgrad.core.trace import EAGER, Trace, Tracer, current, describe, eagerly, visible_value
-from funcgrad.ops.broadcasting import broadcast_to
+from funcgrad.ops import broadcasting
 from funcgrad.ops.movement import convert
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -203,15 +203,16 @@ def broadcast_operands(name: str, xs: Sequence[Any]) -> list[Any]:
     trace = current()
     if trace is EAGER:
         return list(xs)
-    out = []
-    for x in xs:
-        if shape_of(x) == shape:
-            out.append(x)
-        elif type(x) is not Tracer and x.ndim == 0 and type(trace) is Trace:
-            out.append(Tracer(trace, Literal(x[()], make_aval(shape, x.dtype))))
-        else:
-            out.append(broadcast_to(x, shape))
-    return out
+    return [x if x.shape == shape else broadcast_to(x, shape) for x in xs]
+
+
+def broadcast_to(x: Any, shape: Shape) -> Any:
+    """An operand repeated to `shape`; a plain scalar becomes a literal while tracing."""
+    if type(x) is not Tracer and x.ndim == 0:
+        trace = current()
+        if type(trace) is Trace:
+            return Tracer(trace, Literal(x[()], make_aval(shape, x.dtype)))
+    return broadcasting.broadcast_to(x, shape)
 
 
 def promoted(name: str, *args: Any) -> list[Any]:

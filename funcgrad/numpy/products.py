@@ -17,11 +17,11 @@ import numpy as np
 from funcgrad.base.dtypes import BOOL
 from funcgrad.base.errors import ShapeError
 from funcgrad.core.ir import Shape
-from funcgrad.core.trace import Tracer, describe, name_of
+from funcgrad.core.trace import Tracer, bind1, describe, name_of
 from funcgrad.numpy.elementwise import refuse_out, ufuncs
-from funcgrad.numpy.operands import array, common_shape, normalize_axis, promoted_dtype, public
+from funcgrad.numpy.operands import array, broadcast_to, common_shape, normalize_axis, promoted_dtype, public
 from funcgrad.ops import dot as dots
-from funcgrad.ops.broadcasting import broadcast, broadcast_to, reduce_sum, reshape, transpose
+from funcgrad.ops.broadcasting import broadcast, reduce_sum, reshape, transpose
 from funcgrad.ops.movement import concatenate, slice_
 from funcgrad.ops.reduce import reduce_any
 
@@ -96,7 +96,7 @@ def contract(x: Any, x_labels: Labels, y: Any, y_labels: Labels, out: Labels) ->
         return ufuncs.multiply(spread(x, plan.shape, plan.places[0]), spread(y, plan.shape, plan.places[1]))
     if plan.swap:
         x, y = y, x
-    return transpose(dots.dot(x, y, plan.contract, plan.batch), plan.order)
+    return transpose(_dot(x, y, plan.contract, plan.batch), plan.order)
 
 
 def total(x: Any, axes: tuple[int, ...]) -> Any:
@@ -156,7 +156,12 @@ def dot(a: Any, b: Any, out: None = None) -> Any:
     j = n - 2 if n > 1 else 0
     if x.shape[-1] != y.shape[j]:
         _unfit("dot", x, m - 1, y, j)
-    return dots.dot(x, y, ((m - 1,), (j,)))
+    return _dot(x, y, ((m - 1,), (j,)))
+
+
+def _dot(x: Any, y: Any, contract: dots.Pair, batch: dots.Pair = ((), ())) -> Any:
+    """`ops.dot.dot` of operands that are known to fit."""
+    return bind1(dots.dot_p, x, y, contract=contract, batch=batch)
 
 
 @public(np.matmul)
@@ -179,7 +184,7 @@ def matmul(x1: Any, x2: Any, /, out: None = None) -> Any:
     if x.shape[-1] != y.shape[j]:
         _unfit("matmul", x, m - 1, y, j)
     if m <= 2 and n <= 2:
-        return dots.dot(x, y, ((m - 1,), (j,)))
+        return _dot(x, y, ((m - 1,), (j,)))
     return _stacked("matmul", x, min(m, 2), y, min(n, 2), ("i", "k")[2 - min(m, 2) :], ("k", "j")[: min(n, 2)])
 
 
@@ -250,7 +255,7 @@ def inner(a: Any, b: Any, /) -> Any:
         return ufuncs.multiply(x, y)
     if x.shape[-1] != y.shape[-1]:
         _unfit("inner", x, m - 1, y, n - 1)
-    return dots.dot(x, y, ((m - 1,), (n - 1,)))
+    return _dot(x, y, ((m - 1,), (n - 1,)))
 
 
 @public(np.outer)
@@ -268,7 +273,7 @@ def vdot(a: Any, b: Any, /) -> Any:
     m, n = prod(x.shape), prod(y.shape)
     if m != n:
         raise ShapeError(f"vdot: different numbers of elements: {m} ({describe(x)}) and {n} ({describe(y)})")
-    return dots.dot(reshape(x, (m,)), reshape(y, (n,)), ((0,), (0,)))
+    return _dot(reshape(x, (m,)), reshape(y, (n,)), ((0,), (0,)))
 
 
 @public(np.tensordot)
@@ -298,7 +303,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     if not in_x:
         x = reshape(x, (*x.shape, *(1,) * n))
         return ufuncs.multiply(x, y)
-    return dots.dot(x, y, (in_x, in_y))
+    return _dot(x, y, (in_x, in_y))
 
 
 @public(np.kron)

@@ -19,6 +19,7 @@ from funcgrad.numpy.elementwise import refuse_out, ufuncs
 from funcgrad.numpy.operands import (
     array,
     as_dtype,
+    broadcast_to,
     common_shape,
     normalize_axes,
     normalize_axis,
@@ -27,7 +28,7 @@ from funcgrad.numpy.operands import (
 )
 from funcgrad.ops import broadcasting, movement
 from funcgrad.ops.arithmetic import select
-from funcgrad.ops.broadcasting import broadcast, broadcast_to, move_axis, reshape
+from funcgrad.ops.broadcasting import broadcast, move_axis, reshape
 from funcgrad.ops.cumulative import section
 from funcgrad.ops.indexing import gather
 from funcgrad.ops.movement import convert, iota

@@ -19,6 +19,7 @@ from funcgrad.numpy.elementwise import refuse_out, ufuncs
 from funcgrad.numpy.operands import (
     array,
     as_dtype,
+    broadcast_to,
     common_shape,
     given_dtype,
     normalize_axes,
@@ -28,7 +29,7 @@ from funcgrad.numpy.operands import (
 )
 from funcgrad.ops import cumulative, reduce
 from funcgrad.ops.arithmetic import select
-from funcgrad.ops.broadcasting import Axes, broadcast_to, reduce_sum, reduced, reshape
+from funcgrad.ops.broadcasting import Axes, reduce_sum, reduced, reshape
 from funcgrad.ops.movement import convert, pad
 from funcgrad.ops.op import constant
 

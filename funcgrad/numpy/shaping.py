@@ -13,6 +13,7 @@ from funcgrad.base.dtypes import promote
 from funcgrad.base.errors import ArgumentError, AxisError, ParameterError, ShapeError, UnsupportedError
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer, describe
+from funcgrad.numpy import operands
 from funcgrad.numpy.elementwise import refuse_out
 from funcgrad.numpy.operands import (
     array,
@@ -283,7 +284,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
         x = np.asarray(x)
     if common_shape(x.shape, wanted) != wanted:
         raise ShapeError(f"broadcast_to: {describe(x)} does not broadcast to shape {wanted}")
-    return broadcasting.broadcast_to(x, wanted)
+    return operands.broadcast_to(x, wanted)
 
 
 @public(np.broadcast_arrays)
@@ -291,7 +292,7 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
     """The arguments repeated to their common shape."""
     xs = [array(a, "broadcast_arrays") for a in args]
     common = broadcast_shape("broadcast_arrays", xs)
-    return tuple([broadcasting.broadcast_to(x, common) for x in xs])
+    return tuple([operands.broadcast_to(x, common) for x in xs])
 
 
 # -- joining

@@ -13,10 +13,18 @@ from funcgrad.base.errors import ArgumentError, DtypeError, ShapeError
 from funcgrad.core.trace import describe
 from funcgrad.numpy import reductions
 from funcgrad.numpy.elementwise import refuse_out, ufuncs
-from funcgrad.numpy.operands import array, broadcast_operands, given_dtype, normalize_axes, promoted, public
+from funcgrad.numpy.operands import (
+    array,
+    broadcast_operands,
+    broadcast_to,
+    given_dtype,
+    normalize_axes,
+    promoted,
+    public,
+)
 from funcgrad.numpy.reductions import Axis, given_where, keep_axes, masked
 from funcgrad.ops.arithmetic import div, mul, select, stop_gradient, sub
-from funcgrad.ops.broadcasting import Axes, broadcast, broadcast_to, reduce_sum
+from funcgrad.ops.broadcasting import Axes, broadcast, reduce_sum
 from funcgrad.ops.movement import convert
 from funcgrad.ops.op import full_like
 

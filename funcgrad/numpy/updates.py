@@ -15,19 +15,25 @@ import numpy as np
 from funcgrad.base.dtypes import BOOL, is_inexact
 from funcgrad.base.errors import DtypeError, ParameterError, ShapeError
 from funcgrad.core.ir import Shape, make_aval
-from funcgrad.core.trace import Tracer, describe
+from funcgrad.core.primitive import Primitive
+from funcgrad.core.trace import Tracer, bind1, describe
 from funcgrad.numpy.elementwise import ufuncs
 from funcgrad.numpy.indexing import Index, given_mode, move_block, parse, take_index, take_window
-from funcgrad.numpy.operands import array, as_dtype, common_shape, is_weak, operand, public, shape_of
+from funcgrad.numpy.operands import array, as_dtype, broadcast_to, common_shape, is_weak, operand, public, shape_of
 from funcgrad.ops.arithmetic import div, neg, select
-from funcgrad.ops.broadcasting import broadcast_to, reshape, transpose
+from funcgrad.ops.broadcasting import reshape, transpose
 from funcgrad.ops.indexing import (
-    dynamic_update_slice,
+    dynamic_update_slice_p,
     scatter,
     scatter_add,
+    scatter_add_p,
     scatter_max,
+    scatter_max_p,
     scatter_min,
+    scatter_min_p,
     scatter_mul,
+    scatter_mul_p,
+    scatter_p,
 )
 from funcgrad.ops.movement import convert, pad, reverse
 from funcgrad.ops.op import constant, full_like
@@ -42,12 +48,12 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "min": lambda old, v: ufuncs.minimum(old, v),
     "max": lambda old, v: ufuncs.maximum(old, v),
 }
-_SCATTER: dict[str, Callable[..., Any]] = {
-    "set": scatter,
-    "add": scatter_add,
-    "multiply": scatter_mul,
-    "min": scatter_min,
-    "max": scatter_max,
+_SCATTER: dict[str, tuple[Callable[..., Any], Primitive]] = {
+    "set": (scatter, scatter_p),
+    "add": (scatter_add, scatter_add_p),
+    "multiply": (scatter_mul, scatter_mul_p),
+    "min": (scatter_min, scatter_min_p),
+    "max": (scatter_max, scatter_max_p),
 }
 
 
@@ -92,7 +98,7 @@ def fit_value(v: Any, shape: Shape, how: str) -> Any:
 # -- writing
 
 
-def put_window(x: Any, p: Index, v: Any, mode: str) -> Any:
+def put_window(x: Any, p: Index, v: Any) -> Any:
     """`x` with its window replaced by `v`, which has all axes and the order of `x`."""
     v = reverse(v, tuple(p.flips))
     shape = x.shape
@@ -104,23 +110,23 @@ def put_window(x: Any, p: Index, v: Any, mode: str) -> Any:
         inner = constant(True, make_aval(v.shape, BOOL))
         taken = pad(inner, constant(False, make_aval((), BOOL)), none, none, between)
         spread = pad(v, constant(0, make_aval((), x.dtype)), none, none, between)
-        old = take_window(x, Index(p.starts, p.spans(), [1] * len(shape), [], [], [], [], None, 0, ()), mode)
+        old = take_window(x, Index(p.starts, p.spans(), [1] * len(shape), [], [], [], [], None, 0, ()))
         v = select(taken, spread, old)
     if v.shape == shape and not p.traced():
         return v
     starts = [np.int64(s) if type(s) is int else s for s in p.starts]
-    return dynamic_update_slice(x, v, *starts, mode="clip" if mode == "clip" else "raise")
+    return bind1(dynamic_update_slice_p, x, v, *starts)
 
 
-def _update_basic(x: Any, p: Index, v: Any, how: str, mode: str) -> Any:
+def _update_basic(x: Any, p: Index, v: Any, how: str) -> Any:
     v = reshape(fit_value(v, p.shape, how), tuple(p.counts))
-    old = None if how == "set" else take_window(x, p, mode)
-    return put_window(x, p, convert(_COMBINE[how](old, v), x.dtype), mode)
+    old = None if how == "set" else take_window(x, p)
+    return put_window(x, p, convert(_COMBINE[how](old, v), x.dtype))
 
 
 def _update_arrays(x: Any, p: Index, v: Any, how: str, mode: str) -> Any:
     assert p.block is not None
-    window = take_window(x, p, mode)
+    window = take_window(x, p)
     kept = tuple([n for a, n in enumerate(window.shape) if a not in p.dropped])
     order = p.order()
     inner = transpose(reshape(window, kept), order)  # axes with index arrays first
@@ -133,7 +139,7 @@ def _update_arrays(x: Any, p: Index, v: Any, how: str, mode: str) -> Any:
     elif p.block == (1,):
         inner = convert(_COMBINE[how](inner, reshape(v, inner.shape)), x.dtype)
     back = transpose(inner, tuple(np.argsort(order).tolist()))
-    return put_window(x, p, reshape(back, window.shape), mode)
+    return put_window(x, p, reshape(back, window.shape))
 
 
 def _scattered(x: Any, v: Any, p: Index, how: str, mode: str) -> Any:
@@ -142,9 +148,12 @@ def _scattered(x: Any, v: Any, p: Index, how: str, mode: str) -> Any:
     if how == "subtract":
         how, v = "add", neg(v)
     if how in _SCATTER:
-        return _SCATTER[how](x, v, *p.arrays, mode=mode, axes=p.axes)
+        function, primitive = _SCATTER[how]
+        if mode == "drop":
+            return function(x, v, *p.arrays, mode=mode, axes=p.axes)
+        return bind1(primitive, x, v, *p.arrays, mode="clip")  # the positions are checked already
     # several updates of one place multiply up: x / (v1 v2), x ** (v1 v2)
-    product = scatter_mul(full_like(x, 1), v, *p.arrays, mode=mode, axes=p.axes)
+    product = _scattered(full_like(x, 1), v, p, "multiply", mode)
     return div(x, product) if how == "divide" else ufuncs.power(x, product)
 
 
@@ -175,7 +184,7 @@ def update(x: Any, index: Any, values: Any, how: str, mode: str | None = None) -
         mask = broadcast_to(reshape(mask, mask.shape + (1,) * len(rest)), x.shape)
         return select(mask, convert(_COMBINE[how](x, v), x.dtype), x)
     p = parse(x, index, kind)
-    return _update_basic(x, p, v, how, kind) if p.block is None else _update_arrays(x, p, v, how, kind)
+    return _update_basic(x, p, v, how) if p.block is None else _update_arrays(x, p, v, how, kind)
 
 
 @public()

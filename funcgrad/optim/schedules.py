@@ -189,6 +189,4 @@ def warmup_cosine_decay_schedule(
         )
     up = linear_schedule(init_value, peak_value, warmup_steps)
     bell = cosine_decay_schedule(1.0, decay_steps - warmup_steps, exponent=exponent)
-    return join_schedules(
-        [up, lambda count: end_value + (peak_value - end_value) * bell(count)], [warmup_steps]
-    )
+    return join_schedules([up, lambda count: end_value + (peak_value - end_value) * bell(count)], [warmup_steps])

@@ -1,8 +1,8 @@
 """Gradient transformations: the parts that optimizers are made of.
 
-A `GradientTransformation` is a pair of pure functions. ``init(params)`` returns a state; ``update(updates, state, params)``
-turns updates (at first the gradient) into new updates, and returns the new state. Updates and params have the same tree,
-states are pytrees of arrays, so everything runs inside `jit` and can be differentiated.
+A `GradientTransformation` is a pair of pure functions: ``init(params)`` returns a state, and
+``update(updates, state, params)`` turns updates (at first the gradient) into new updates, and returns the new state.
+Updates have the tree of params; states are pytrees of arrays. So all of it can be jitted and differentiated.
 
 Updates keep the dtype of their leaf: hyperparameters are converted to it, float32 stays float32.
 """
@@ -119,9 +119,7 @@ def scale_by_schedule(schedule: Schedule) -> GradientTransformation:
     return GradientTransformation(lambda params: ScaleByScheduleState(np.zeros((), int)), update)
 
 
-def scale_by_learning_rate(
-    learning_rate: Scalar | Schedule, *, flip_sign: bool = True
-) -> GradientTransformation:
+def scale_by_learning_rate(learning_rate: Scalar | Schedule, *, flip_sign: bool = True) -> GradientTransformation:
     """Multiply the updates by -learning_rate: a step downhill.
 
     Parameters
@@ -216,9 +214,7 @@ def scale_by_adam(
         mu, nu = tree.map(fnp.zeros_like, params), tree.map(fnp.zeros_like, params)
         return ScaleByAdamState(np.zeros((), int), mu, nu)
 
-    def update(
-        updates: Updates, state: ScaleByAdamState, params: Params = None
-    ) -> tuple[Updates, ScaleByAdamState]:
+    def update(updates: Updates, state: ScaleByAdamState, params: Params = None) -> tuple[Updates, ScaleByAdamState]:
         count = state.count + 1
         mu = tree.map(lambda g, m: like(b1, g) * m + like(1 - b1, g) * g, updates, state.mu)
         nu = tree.map(lambda g, v: like(b2, g) * v + like(1 - b2, g) * _abs2(g), updates, state.nu)
@@ -256,9 +252,7 @@ def add_decayed_weights(weight_decay: Scalar, mask: Any = None) -> GradientTrans
 
     def add(updates: Updates, params: Params) -> Updates:
         if params is None:
-            raise ArgumentError(
-                "add_decayed_weights: update needs the parameters", hint="update(grads, state, params)"
-            )
+            raise ArgumentError("add_decayed_weights: update needs the parameters", hint="update(grads, state, params)")
         chosen = True if mask is None else mask(params) if callable(mask) else mask
         flags = tree.broadcast(chosen, updates)
         return tree.map(lambda u, p, m: u + like(weight_decay, u) * p if m else u, updates, params, flags)

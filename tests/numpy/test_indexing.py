@@ -33,7 +33,8 @@ F64 = np.dtype(np.float64)
 def cases(draw: Any, updates: bool = False) -> tuple[np.ndarray, Any, tuple[int, ...]]:
     """An array, an index that NumPy takes, and the indices in it that are to be traced."""
     shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0 if not updates else 1, max_side=4))
-    x = np.arange(np.prod(shape, dtype=int), dtype=draw(st.sampled_from(["f8", "i8", "f4"]))).reshape(shape) + 1
+    dtype = draw(st.sampled_from(["f8", "i8", "f4"]))
+    x = np.arange(1, np.prod(shape, dtype=int) + 1, dtype=dtype).reshape(shape)
     items: list[Any] = []
     axis = 0
     block = draw(hnp.array_shapes(min_dims=1, max_dims=2, min_side=1, max_side=3))
@@ -106,7 +107,7 @@ def joined(index: tuple) -> tuple:
     return tuple(i.value if isinstance(i, Known) else i for i in index)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(cases())
 def test_reading_agrees_with_numpy(case: tuple[np.ndarray, Any, tuple[int, ...]]) -> None:
     x, index, known = case
@@ -126,6 +127,11 @@ def test_reading_agrees_with_numpy(case: tuple[np.ndarray, Any, tuple[int, ...]]
     assert_fresh(eager, [x])
 
 
+def has_mask(index: Any) -> bool:
+    items = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(i, bool) or (isinstance(i, np.ndarray) and i.dtype == bool) for i in items)
+
+
 UPDATES = {
     "set": None,
     "add": np.add,
@@ -136,22 +142,21 @@ UPDATES = {
 }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(cases(updates=True), st.sampled_from(sorted(UPDATES)), st.data())
 def test_updates_agree_with_numpy(case: Any, how: str, data: Any) -> None:
     x, index, known = case
     selected = expected(x, index)
     if selected is None:
         return
-    shape = data.draw(st.sampled_from([(), selected.shape, selected.shape[-1:], (1, *selected.shape)]))
+    longer = (1, *selected.shape) if how == "set" and selected.ndim and not has_mask(index) else ()
+    shape = data.draw(st.sampled_from([(), selected.shape, selected.shape[-1:], longer]))
     v = (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 5 + 1).astype(x.dtype)
     want = x.copy()
     if how == "set":
         want[index] = v
-    elif shape == (1, *selected.shape):
-        return
     else:
-        UPDATES[how].at(want, index, v)
+        UPDATES[how].at(want, index, np.broadcast_to(v, selected.shape).copy())  # it broadcasts wrongly itself
     (got,) = traced(lambda t, v: getattr(t.at[index], how)(v), (x, v), {})
     assert_same(got, want, exact=True)
     index_in = split_known(as_traced(index, known))
@@ -187,7 +192,7 @@ I64 = make_aval((), np.dtype(np.int64))
         (lambda x: x.at[1:3].set(0), [(4, 3)], ["dynamic_update_slice"]),
         (lambda x: x.at[:].set(0), [(4, 3)], []),
         (lambda x, i: x.at[i].add(1), [(4, 3), I64],
-         ["check_index", "dynamic_slice", "add", "check_index", "dynamic_update_slice"]),
+         ["check_index", "dynamic_slice", "add", "dynamic_update_slice"]),
         (lambda x: x.at[x > 0].set(0), [(4, 3)], ["gt", "select"]),
     ],
 )  # fmt: skip
@@ -226,13 +231,13 @@ def test_masks_that_update_whole_rows() -> None:
         assert_same(got, want, exact=True)
 
 
-@pytest.mark.parametrize("index", [3, -4, (0, 5), (slice(None), -6)])
+@pytest.mark.parametrize("index", [3, -4, (0, 5), (2, -6)])
 def test_a_known_integer_outside(index: Any) -> None:
     with Trace("f") as t:
         x = t.input(make_aval((3, 5), F64), name="x")
         with pytest.raises(OutOfBoundsError, match=r"index -?\d is out of bounds for axis \d of length \d \(x: f64"):
             x[index]
-        assert x.at[index].get(mode="clip").shape == np.ones((3, 5))[0 if not isinstance(index, tuple) else (0, 0)].shape or True
+        assert x.at[index].get(mode="clip").shape == (() if isinstance(index, tuple) else (5,))
 
 
 def test_a_traced_integer_outside_raises_when_it_runs() -> None:
@@ -314,7 +319,9 @@ def test_assignment_says_what_to_write_instead() -> None:
         assert y is not x and isinstance(y, Tracer)
 
 
-@pytest.mark.parametrize("index", ["a", 1.5, (0, 0, 0), (..., ...), np.ones(2), ([0], [0, 1], [0, 1, 2]), np.ones(4, bool)])
+@pytest.mark.parametrize(
+    "index", ["a", 1.5, (0, 0, 0), (..., ...), np.ones(2), ([0], [0, 1], [0, 1, 2]), np.ones(4, bool)]
+)
 def test_what_is_no_index(index: Any) -> None:
     with Trace("f") as t:
         x = t.input(make_aval((3, 5), F64), name="x")
