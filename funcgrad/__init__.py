@@ -11,8 +11,7 @@
     curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
-from funcgrad import errors, lowering, nn, numpy, optim, special, tree
-from funcgrad import tree as tree_util
+from funcgrad import errors, lowering, nn, numpy, optim, special, tree, tree as tree_util
 from funcgrad.api import (
     Jit,
     ShapeDtypeStruct,

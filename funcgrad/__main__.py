@@ -33,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command is None:
         parser.print_help()
         return 0
+    if given.out.exists() and not given.out.is_dir():
+        demo.error(f"argument --out: {given.out} is not a folder")
+    if not 0 <= given.seed < 2**32:
+        demo.error(f"argument --seed: expected 0 to 2**32 - 1, got {given.seed}")
     try:  # loaded here, because it needs packages that funcgrad itself does not
         application = importlib.import_module("funcgrad.demo")
     except ModuleNotFoundError as error:
@@ -45,4 +49,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="replace")  # old code pages have no ✓
     sys.exit(main())

@@ -190,8 +190,8 @@ class Point:
 
     def like(self, arrays: Sequence[Any]) -> list[Any]:
         """Random arrays of the same shapes and dtypes."""
-        return [np.asarray(self.random.uniform(0.5, 1.5, a.shape) * self.random.choice([-1, 1], a.shape)).astype(a.dtype)
-                for a in arrays]  # fmt: skip
+        draw = lambda shape: self.random.uniform(0.5, 1.5, shape) * self.random.choice([-1, 1], shape)
+        return [np.asarray(draw(a.shape)).astype(a.dtype) for a in arrays]
 
     def of_floats(self, *x: Any) -> tuple[Any, ...]:
         """The floating-point results for other floating-point operands."""

@@ -40,7 +40,13 @@ def test_newton_finds_the_optimum() -> None:
     assert np.abs(by_hand).max() < 1e-8
 
 
-def test_a_missed_target_is_reported(tmp_path: Path) -> None:
+def test_a_missed_target_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logistic, "run", lambda *args: {"met": True})
+    monkeypatch.setattr(mlp, "run", lambda *args: {"missed": False})
+    assert main(["demo", "--out", str(tmp_path)]) == 1
+
+
+def test_one_epoch_is_not_enough(tmp_path: Path) -> None:
     console = Console(file=(tmp_path / "log").open("w"))
     with console.file:
         checks = mlp.run(console, tmp_path, seed=0, epochs=1)
@@ -57,6 +63,17 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["dance"])
     assert stop.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--out", __file__], "is not a folder"), (["--seed", "-1"], "expected 0 to 2**32 - 1, got -1")],
+)
+def test_wrong_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", *arguments])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("package", ["sklearn", "matplotlib", "rich"])

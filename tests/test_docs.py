@@ -5,7 +5,7 @@ outputs count from the first line of the block:
 
     ```python                   runs; prints nothing, unless a text block follows
     ```python file=loss.py      the same, as loss.py instead of example.py
-    ```python raises=TreeError  raises exactly this class; the text block that follows ends with the class and the message
+    ```python raises=TreeError  raises exactly this class; its message ends the text block
     ```text                     the output of the Python block before it
 
 After a change of the code or of a page, write the outputs anew, and read the difference before you commit it:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from funcgrad.base import tree
 from funcgrad.base.dtypes import float0, is_inexact
 from funcgrad.base.errors import ArgumentError, doing
 from funcgrad.core.evaluate import evaluate
-from funcgrad.core.ir import Aval
+from funcgrad.core.ir import Aval, Program
 from funcgrad.core.trace import Tracer
 from funcgrad.ops import arithmetic
 from funcgrad.transforms.jvp import jvp as jvp_program
@@ -115,31 +116,65 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     return _linearize(f, primals, has_aux)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class PushforwardRule:
+    """The static part of a `Pushforward`: equal for equal functions and types."""
+
+    program: Program
+    moves: tuple[bool, ...]
+    out_tree: tree.Treedef
+    out_avals: tuple[Aval, ...]
+    in_tree: tree.Treedef
+    in_avals: tuple[Aval, ...]
+    name: str
+
+
+class Pushforward:
+    """The second result of `linearize`: takes one tangent per primal, returns the tangent of the output.
+
+    A pytree, whose leaves are the residuals: it may be an argument or a result of jit and vmap.
+    """
+
+    __slots__ = ("__weakref__", "residuals", "rule")
+
+    def __init__(self, residuals: list[Any], rule: PushforwardRule) -> None:
+        self.residuals = residuals
+        self.rule = rule
+
+    @boundary
+    def __call__(self, *tangents: Any) -> Any:
+        r = self.rule
+        dots = matching(tangents, r.in_tree, r.in_avals, "tangents", "the primals")
+        given = [d for d, v in zip(dots, r.in_avals, strict=True) if is_inexact(v.dtype)]
+        found = iter(evaluate(r.program, [*self.residuals, *given]))
+        values = [next(found) if m else None for m in r.moves]
+        published = iter(results([v for v in values if v is not None], [*self.residuals, *given]))
+        return tree.unflatten(r.out_tree, _with_zeros(values, published, r.out_avals))
+
+    def __repr__(self) -> str:
+        return f"<derivative of {self.rule.name}>"
+
+
+tree.register_node(
+    Pushforward, lambda f: (f.residuals, f.rule), lambda rule, residuals: Pushforward(list(residuals), rule)
+)
+
+
 @boundary
 def _linearize(f: Any, primals: tuple[Any, ...], has_aux: bool) -> Any:
     a = arguments(f, primals, {}, tuple(range(len(primals))), "linearize")
-    avals = [aval for _, aval in a.leaves]
-    treedef = a.treedef
     traced, outputs, aux_tree = traced_for(a, "linearize", has_aux)
-    with doing(f"differentiating {function_name(f)}"):
+    name = function_name(f)
+    with doing(f"differentiating {name}"):
         lin = linearization(a, traced, outputs)
         residuals = keep(lin.residuals, a.values)
         program = lin.forward()
-    out_avals = traced.program.out_avals[:outputs]
-    out_tree, moves = traced.out_tree, lin.moves
-
-    @boundary
-    def linear(*tangents: Any) -> Any:
-        """The tangent of the output for one tangent per primal."""
-        dots = matching(tangents, treedef, avals, "tangents", "the primals")
-        given = [d for d, v in zip(dots, avals, strict=True) if is_inexact(v.dtype)]
-        found = iter(evaluate(program, [*residuals, *given]))
-        values = [next(found) if m else None for m in moves][:outputs]
-        published = iter(results([v for v in values if v is not None], [*residuals, *given]))
-        return tree.unflatten(out_tree, _with_zeros(values, published, out_avals))
-
+    rule = PushforwardRule(
+        program, lin.moves[:outputs], traced.out_tree, traced.program.out_avals[:outputs], a.treedef, a.avals, name
+    )
+    linear = Pushforward(residuals, rule)
     published = results(lin.outputs, [*residuals, *a.values, *traced.constants])
-    output = tree.unflatten(out_tree, published[:outputs])
+    output = tree.unflatten(traced.out_tree, published[:outputs])
     if has_aux:
         assert aux_tree is not None
         return output, linear, tree.unflatten(aux_tree, published[outputs:])

@@ -54,6 +54,11 @@ class Arguments:
         """The leaves as operands."""
         return [value for value, _ in self.leaves]
 
+    @property
+    def avals(self) -> tuple[Aval, ...]:
+        """Types of the leaves."""
+        return tuple([aval for _, aval in self.leaves])
+
 
 def arguments(
     f: Callable[..., Any],
@@ -181,17 +186,19 @@ def zeros_for(aval: Aval) -> Any:
     return constant(0, tangent_aval(aval)) if isinstance(current(), Trace) else np.zeros(aval.shape, aval.dtype)
 
 
-def all_leaves(a: Arguments, found: Sequence[Any], flags: Sequence[bool], borrowed: Sequence[Any]) -> Any:
+def all_leaves(
+    treedef: tree.Treedef, avals: Sequence[Aval], found: Sequence[Any], flags: Sequence[bool], borrowed: Sequence[Any]
+) -> Any:
     """Cotangents (`found` where `flags`) as the tree of the differentiated arguments; zeros elsewhere."""
     values = iter(found)
     nonzero = iter(flags)
     out = []
-    for _, aval in a.leaves:
+    for aval in avals:
         moving = is_inexact(aval.dtype) and next(nonzero)
         out.append(next(values) if moving else zeros_for(aval))
     floats = results([x for x in out if x.dtype != float0], borrowed)
     published = [x if x.dtype == float0 else floats.pop(0) for x in out]
-    return tree.unflatten(a.treedef, published)
+    return tree.unflatten(treedef, published)
 
 
 def traced_for(a: Arguments, transform: str, has_aux: bool) -> tuple[Traced, int, tree.Treedef | None]:

@@ -20,7 +20,7 @@ from funcgrad.api.tracing import Traced, boundary, function_name, like_function,
 from funcgrad.base import tree
 from funcgrad.base.errors import NonScalarOutputError, doing
 from funcgrad.core.evaluate import evaluate
-from funcgrad.core.ir import tangent_aval
+from funcgrad.core.ir import Aval, Program, tangent_aval
 from funcgrad.ops.op import constant
 
 
@@ -101,7 +101,7 @@ def _value_and_grad(f: Any, argnums: Any, has_aux: bool, transform: str) -> Call
             else:
                 found, flags = [], (False,) * len(a.leaves)
         borrowed = [*lin.residuals, *a.values, *traced.constants]
-        gradient = all_leaves(a, found, flags, borrowed)
+        gradient = all_leaves(a.treedef, a.avals, found, flags, borrowed)
         gradient = gradient if isinstance(argnums, tuple | list) else gradient[0]
         values = results(lin.outputs, borrowed)
         value = tree.unflatten(traced.out_tree, values[:outputs])
@@ -161,6 +161,47 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return _vjp(f, primals, has_aux)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class PullbackRule:
+    """The static part of a `Pullback`: equal for equal functions and types."""
+
+    program: Program
+    flags: tuple[bool, ...]
+    moves: tuple[bool, ...]
+    out_tree: tree.Treedef
+    out_avals: tuple[Aval, ...]
+    in_tree: tree.Treedef
+    in_avals: tuple[Aval, ...]
+    name: str
+
+
+class Pullback:
+    """The second result of `vjp`: takes a cotangent of the output, returns a tuple of cotangents of the primals.
+
+    A pytree, whose leaves are the residuals: it may be an argument or a result of jit and vmap.
+    """
+
+    __slots__ = ("__weakref__", "residuals", "rule")
+
+    def __init__(self, residuals: list[Any], rule: PullbackRule) -> None:
+        self.residuals = residuals
+        self.rule = rule
+
+    @boundary
+    def __call__(self, cotangent: Any) -> Any:
+        r = self.rule
+        cts = matching(cotangent, r.out_tree, r.out_avals, "cotangent", f"the output of {r.name}")
+        used = [c for c, m in zip(cts, r.moves, strict=True) if m]
+        found = evaluate(r.program, [*self.residuals, *used])
+        return all_leaves(r.in_tree, r.in_avals, found, r.flags, [*self.residuals, *cts])
+
+    def __repr__(self) -> str:
+        return f"<pullback of {self.rule.name}>"
+
+
+tree.register_node(Pullback, lambda b: (b.residuals, b.rule), lambda rule, residuals: Pullback(list(residuals), rule))
+
+
 @boundary
 def _vjp(f: Any, primals: tuple[Any, ...], has_aux: bool) -> Any:
     a = arguments(f, primals, {}, tuple(range(len(primals))), "vjp")
@@ -171,21 +212,12 @@ def _vjp(f: Any, primals: tuple[Any, ...], has_aux: bool) -> Any:
         lin.residuals = keep(lin.residuals, a.values)
         moves = lin.moves[:outputs]
         back_program, flags = lin.backward((True,) * sum(moves))
-    out_avals = traced.program.out_avals[:outputs]
-    out_tree = traced.out_tree
-    shapes = dataclasses.replace(a, args=(), leaves=[(None, aval) for _, aval in a.leaves])
-    residuals = lin.residuals
-
-    @boundary
-    def back(cotangent: Any) -> Any:
-        """Cotangents of the primals, as a tuple, for a cotangent of the output."""
-        cts = matching(cotangent, out_tree, out_avals, "cotangent", f"the output of {name}")
-        used = [c for c, m in zip(cts, moves, strict=True) if m]
-        found = evaluate(back_program, [*residuals, *used])
-        return all_leaves(shapes, found, flags, [*residuals, *cts])
-
-    values = results(lin.outputs, [*residuals, *a.values, *traced.constants])
-    output = tree.unflatten(out_tree, values[:outputs])
+    rule = PullbackRule(
+        back_program, flags, moves, traced.out_tree, traced.program.out_avals[:outputs], a.treedef, a.avals, name
+    )
+    back = Pullback(lin.residuals, rule)
+    values = results(lin.outputs, [*lin.residuals, *a.values, *traced.constants])
+    output = tree.unflatten(traced.out_tree, values[:outputs])
     if has_aux:
         assert aux_tree is not None
         return output, back, tree.unflatten(aux_tree, values[outputs:])

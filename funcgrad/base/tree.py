@@ -187,9 +187,7 @@ def register_dataclass(cls: C, data_fields: Iterable[str] | None = None, meta_fi
 
     try:
         register: Any = optree.register_pytree_node
-        register(
-            cls, flatten_func, unflatten_func, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE
-        )
+        register(cls, flatten_func, unflatten_func, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE)
     except ValueError as error:
         raise TreeError(f"{cls.__name__} is registered as a pytree node already") from error
     return cls

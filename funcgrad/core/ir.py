@@ -216,14 +216,14 @@ class Program:
 PRINTER: list[Callable[[Program], str]] = []  # filled by core.printer
 
 
-def _static_key(value: Any) -> Hashable:
+def static_key(value: Any) -> Hashable:
     """Equal for equal parameters only: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
     if type(value) is int or type(value) is str:
         return value
     if isinstance(value, Program):
         return value.fingerprint
     if isinstance(value, tuple):
-        return tuple([_static_key(v) for v in value])
+        return tuple([static_key(v) for v in value])
     if isinstance(value, float | complex | np.generic):
         return type(value).__name__, repr(value)
     return type(value), value
@@ -240,7 +240,7 @@ def _fingerprint(program: Program) -> Hashable:
         ins = tuple([atom(a) for a in e.inputs])
         for v in e.outputs:
             number[v] = len(number)
-        params = tuple([(k, _static_key(v)) for k, v in sorted(e.params.items())])
+        params = tuple([(k, static_key(v)) for k, v in sorted(e.params.items())])
         rows.append((e.primitive.name, ins, params, tuple([v.aval for v in e.outputs])))
     return (program.in_avals, tuple(rows), tuple(atom(a) for a in program.outputs))
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+import numpy as np
+
+from funcgrad.base.dtypes import short
 from funcgrad.base.source import Source
 from funcgrad.core.ir import PRINTER, Atom, Literal, Program, Var, subprograms
 
@@ -38,6 +41,8 @@ def format_param(value: Any, program_names: dict[int, str]) -> str:
     """A static parameter without spaces."""
     if isinstance(value, Program):
         return program_names[id(value)]
+    if isinstance(value, np.dtype):
+        return short(value)
     if isinstance(value, tuple):
         inner = ",".join(format_param(v, program_names) for v in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"

@@ -43,6 +43,7 @@ from funcgrad.numpy.creation import (
 )
 from funcgrad.numpy.einsum import einsum
 from funcgrad.numpy.elementwise import functions as _functions
+from funcgrad.numpy.operands import numpy_table as _numpy_table
 from funcgrad.numpy.products import (
     cross,
     dot,
@@ -200,6 +201,8 @@ for _name, _function in _functions.items():
     globals()[_name] = _function
 for _name, _target in _ALIASES.items():
     globals()[_name] = _functions[_target]
+    if hasattr(_np, _name):  # mostly the same object in NumPy too
+        _numpy_table[getattr(_np, _name)] = _functions[_target]
 conj = conjugate
 
 bool_, bool = _np.bool_, _np.bool_

@@ -303,11 +303,10 @@ def logspace(
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
     """`num` numbers from `start` to `stop` at equal ratios; both positive, or both negative."""
     x, y = as_operand(start, "geomspace"), as_operand(stop, "geomspace")
+    if any([type(v) is not Tracer and (v == 0).any() for v in (x, y)]):
+        raise ParameterError("geomspace: a geometric sequence cannot contain 0")
     if not has_tracer((x, y)) and not tracing():
-        try:
-            return np.geomspace(x, y, num, endpoint, dtype, axis)
-        except ValueError:
-            raise ParameterError("geomspace: a geometric sequence cannot contain 0") from None
+        return np.geomspace(x, y, num, endpoint, dtype, axis)
     out_sign = ufuncs.sign(x)
     logs = linspace(ufuncs.log10(ufuncs.absolute(x)), ufuncs.log10(ufuncs.absolute(y)), num, endpoint, axis=axis)
     out = ufuncs.multiply(ufuncs.power(10.0, logs), out_sign)

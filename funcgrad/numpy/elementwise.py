@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import BOOL, Dtype, default_float, promote, scalar_dtype, short
-from funcgrad.base.errors import ArgumentError, DtypeError, UnsupportedError
+from funcgrad.base.errors import ArgumentError, DtypeError, ParameterError, UnsupportedError
 from funcgrad.core.ir import Literal, make_aval
 from funcgrad.core.primitive import registry
-from funcgrad.core.trace import Trace, Tracer, bind1, current
+from funcgrad.core.trace import Trace, Tracer, bind1, current, describe
 from funcgrad.numpy.operands import (
     DtypeKey,
     as_dtype,
@@ -28,6 +28,7 @@ from funcgrad.numpy.operands import (
     is_weak,
     operand,
     public,
+    typed_scalar,
 )
 from funcgrad.ops import (
     arithmetic,
@@ -40,12 +41,14 @@ from funcgrad.ops import (
     special,
     trigonometric,
 )
+from funcgrad.ops.movement import convert
 from funcgrad.ops.op import Op, constant
 
 MODULES = (arithmetic, comparison, exponential, extrema, powers, rounding, sinc, special, trigonometric)
 """The modules of elementwise ops: importing them fills the registry."""
 
 _UFUNC_DEFAULTS = {"out": None, "where": True, "casting": "same_kind", "order": "K", "dtype": None, "subok": True}
+_MIXED = {np.dtype(np.int64), np.dtype(np.uint64)}
 _COMPARISONS = {np.less: -1, np.less_equal: -1, np.greater: 1, np.greater_equal: 1, np.equal: 0, np.not_equal: 0}
 
 
@@ -93,19 +96,25 @@ def has_loop(op: Op, dtype: Dtype) -> bool:
 
 def call(op: Op, *args: Any, keep_weak: bool = False) -> Any:
     """Promote, broadcast, bind. `keep_weak`: an operator on weak scalars only stays weak, as in Python."""
+    # the usual cases first: nothing to convert, nothing to broadcast
     x = args[0]
-    if type(x) is Tracer:  # the usual cases first: nothing to convert, nothing to broadcast
-        aval = x.aval
-        if not aval.weak and has_loop(op, aval.dtype):
-            if len(args) == 1:
-                return bind1(op, x)
-            y = args[1]
-            if type(y) is Tracer and y.aval is aval and len(args) == 2:
-                return bind1(op, x, y)
-            if (type(y) is float or type(y) is int) and len(args) == 2 and aval.dtype.kind == "f":
+    if len(args) == 1:
+        if type(x) is Tracer and not x.aval.weak and has_loop(op, x.aval.dtype):
+            return bind1(op, x)
+    elif len(args) == 2:
+        y = args[1]
+        aval = x.aval if type(x) is Tracer else y.aval if type(y) is Tracer else None
+        if aval is not None and not aval.weak and has_loop(op, aval.dtype):
+            if type(x) is Tracer and type(y) is Tracer:
+                if y.aval is aval:
+                    return bind1(op, x, y)
+            elif aval.dtype.kind == "f":
                 trace = current()
                 if type(trace) is Trace:
-                    return bind1(op, x, Tracer(trace, Literal(aval.dtype.type(y), aval)))
+                    if type(y) is float or type(y) is int:
+                        return bind1(op, x, Tracer(trace, Literal(typed_scalar(y, aval.dtype), aval)))
+                    if type(x) is float or type(x) is int:
+                        return bind1(op, Tracer(trace, Literal(typed_scalar(x, aval.dtype), aval)), y)
     return general_call(op, args, keep_weak)
 
 
@@ -113,12 +122,18 @@ def general_call(op: Op, args: tuple[Any, ...], keep_weak: bool) -> Any:
     """`call` for any operands."""
     name = op.name
     xs = [operand(a, name) for a in args]
-    dtype = loop_dtype(op, tuple([dtype_key(x) for x in xs]))
+    keys = tuple([dtype_key(x) for x in xs])
+    if op.numpy in _COMPARISONS and {*keys} == _MIXED:
+        return _compare_mixed(op, *xs)
+    dtype = loop_dtype(op, keys)
     weak = keep_weak and all([is_weak(x) for x in xs])
-    if op.numpy in _COMPARISONS:
-        answer = _decided(op, xs, dtype)
-        if answer is not None:
-            return answer
+    if dtype.kind in "iu":
+        if op.numpy in _COMPARISONS:
+            answer = _decided(op, xs, dtype)
+            if answer is not None:
+                return answer
+        elif op.numpy is np.power and type(xs[1]) is int and xs[1] < 0:
+            raise ParameterError(f"power: {describe(xs[0])} to the negative power {xs[1]}", hint="x ** -1.0")
     xs = [as_dtype(x, dtype, weak) for x in xs]
     if len(xs) > 1:
         xs = broadcast_operands(name, xs)
@@ -128,7 +143,7 @@ def general_call(op: Op, args: tuple[Any, ...], keep_weak: bool) -> Any:
 def _decided(op: Op, xs: list[Any], dtype: Dtype) -> Any:
     """A comparison with a Python integer outside the range of `dtype` has one answer for all elements, as in NumPy."""
     for i, x in enumerate(xs):
-        if type(x) is int and dtype.kind in "iu":
+        if type(x) is int:
             info = np.iinfo(dtype)
             if not info.min <= x <= info.max:
                 y = x > 0  # with y standing on the right the sign says what the others are compared with it
@@ -136,6 +151,19 @@ def _decided(op: Op, xs: list[Any], dtype: Dtype) -> Any:
                 answer = op.numpy is np.not_equal if side == 0 else (side < 0) == y
                 return constant(answer, make_aval(broadcast_shape(op.name, xs), BOOL))
     return None
+
+
+def _compare_mixed(op: Op, x: Any, y: Any) -> Any:
+    """int64 against uint64, exactly, as in NumPy; no common dtype holds both."""
+    unsigned = np.dtype(np.uint64)
+    first = x.dtype != unsigned
+    negative = call(ops[np.less], x if first else y, 0)
+    side = _COMPARISONS[op.numpy] * (1 if first else -1)
+    answer = op.numpy is np.not_equal if side == 0 else side < 0
+    same = call(op, convert(x, unsigned), convert(y, unsigned))
+    if answer:
+        return call(ops[np.logical_or], negative, same)
+    return call(ops[np.logical_and], call(ops[np.logical_not], negative), same)
 
 
 def refuse_keywords(name: str, given: dict[str, Any], defaults: dict[str, Any]) -> None:

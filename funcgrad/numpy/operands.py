@@ -146,6 +146,9 @@ def dtype_of(x: Any) -> Dtype:
 def typed_scalar(x: Any, dtype: Dtype) -> Any:
     """A Python scalar as a NumPy scalar of `dtype`."""
     try:
+        if dtype.itemsize < 8 and dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                return dtype.type(x)
         return dtype.type(x)
     except OverflowError:
         raise IntegerOverflowError(f"the Python integer {x} does not fit {short(dtype)}") from None

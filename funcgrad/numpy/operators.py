@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from funcgrad.base.dtypes import BOOL
-from funcgrad.base.errors import AssignmentError, DtypeError, ParameterError
+from funcgrad.base.errors import AssignmentError, DtypeError
 from funcgrad.base.source import user_source
 from funcgrad.core.trace import Tracer, describe, name_of
 from funcgrad.numpy.elementwise import call, ops
@@ -58,30 +58,19 @@ def power(x: Any, y: Any) -> Any:
     """
     if not accepted(y):
         return NotImplemented
-    if type(y) in (int, float) and type(x) is Tracer:
+    if (type(y) is int or type(y) is float) and type(x) is Tracer:
         kind = x.aval.dtype.kind
-        if kind in "fc":
+        if kind in "fc" or (kind in "iu" and type(y) is int):
             if y == 2:
                 return call(ops[np.square], x, keep_weak=True)
             if y == 1:
                 return x
             if y == 0:
                 return constant(1, x.aval)
-            if y == -1:
+            if kind in "fc" and y == -1:
                 return call(ops[np.reciprocal], x, keep_weak=True)
             if y == 0.5:
                 return call(ops[np.sqrt], x, keep_weak=True)
-        elif kind in "iu" and type(y) is int:
-            if y < 0:
-                raise ParameterError(
-                    f"power: integers ({describe(x)}) to the negative power {y}", hint="x ** -1.0 or 1 / x"
-                )
-            if y == 2:
-                return call(ops[np.square], x, keep_weak=True)
-            if y == 1:
-                return x
-            if y == 0:
-                return constant(1, x.aval)
     return call(ops[np.power], x, y, keep_weak=True)
 
 

@@ -431,7 +431,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     given = prod(x.shape) + np.arange(prod(v.shape)).reshape(v.shape)
     try:
         source = np.insert(numbers, obj, given, axis)  # which element of both together goes where
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, AttributeError):  # the last for a list of bool
         raise ParameterError(f"insert: {describe(v)} at {obj!r} in {describe(x)}, axis {axis}") from None
     both = [reshape(x, (prod(x.shape),)), reshape(v, (prod(v.shape),))]
     return gather(movement.concatenate(both, 0), source, mode="clip")

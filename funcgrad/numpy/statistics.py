@@ -316,6 +316,14 @@ def nanmean(
     return mean(x, axis, dtype, out, keepdims, where=present)
 
 
+def _enough(v: Any, x: Any, present: Any, axis: Axis, keepdims: bool, ddof: float) -> Any:
+    """`v`, but NaN where no degree of freedom is left; only the functions that pass over NaN do so."""
+    if present is True:
+        return v
+    count = reductions.sum(broadcast_to(present, x.shape), axis, keepdims=keepdims)
+    return select(ufuncs.less_equal(count, ddof), full_like(v, nan), v)
+
+
 @public(np.nanvar)
 def nanvar(
     a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: float = 0, keepdims: bool = False,
@@ -323,7 +331,8 @@ def nanvar(
 ) -> Any:  # fmt: skip
     """`var`, passing over NaN."""
     x, present = _present(a, "nanvar", where)
-    return var(x, axis, dtype, out, ddof, keepdims, where=present, mean=mean, correction=correction)
+    v = var(x, axis, dtype, out, ddof, keepdims, where=present, mean=mean, correction=correction)
+    return _enough(v, x, present, axis, keepdims, ddof if correction is None else correction)
 
 
 @public(np.nanstd)
@@ -333,4 +342,5 @@ def nanstd(
 ) -> Any:  # fmt: skip
     """`std`, passing over NaN."""
     x, present = _present(a, "nanstd", where)
-    return std(x, axis, dtype, out, ddof, keepdims, where=present, mean=mean, correction=correction)
+    s = std(x, axis, dtype, out, ddof, keepdims, where=present, mean=mean, correction=correction)
+    return _enough(s, x, present, axis, keepdims, ddof if correction is None else correction)

@@ -96,7 +96,10 @@ def _div_transpose(cts: Any, x: Any, y: Any) -> Any:
 
 div_p = elementwise(
     div, numpy=np.divide, dtypes=INEXACT, exact=True, zero="product",
-    domain=Domain((-2.0, 0.5), (2.0, 2.0), smooth="the pole at y = 0 is outside the domain"),
+    domain=Domain((-2.0, 0.5), (2.0, 2.0), at={
+        (1.0, 0.0): ((inf, -inf), (0.0, inf)),
+        (1.0, inf): ((0.0, 0.0), (0.0, 0.0)),
+    }),
 )  # fmt: skip
 div_p.def_jvp(
     lambda x_dot, z, x, y: div(x_dot, y),  # d(x / y) = (dx - z dy) / y
@@ -170,7 +173,8 @@ def _mask_mul_transpose(cts: Any, t: Any, c: Any) -> Any:
 
 
 mask_mul_p = elementwise(
-    mask_mul, numpy=None, dtypes=INEXACT, exact=True, zero="guard", evaluate=lambda t, c: np.where(t == 0, t, t * c)[()],
+    mask_mul, numpy=None, dtypes=INEXACT, exact=True, zero="guard",
+    evaluate=lambda t, c: np.where(t == 0, t, t * c)[()],
     domain=Domain(smooth="bilinear; its zeros are tested with transforms.mask"),
 )  # fmt: skip
 mask_mul_p.def_jvp(lambda t_dot, z, t, c: mask_mul(t_dot, c), lambda c_dot, z, t, c: mask_mul(t, c_dot))
@@ -184,7 +188,8 @@ def mask_div(t: Operand, c: Operand) -> Any:
 
 
 mask_div_p = elementwise(
-    mask_div, numpy=None, dtypes=INEXACT, exact=True, zero="guard", evaluate=lambda t, c: np.where(t == 0, t, t / c)[()],
+    mask_div, numpy=None, dtypes=INEXACT, exact=True, zero="guard",
+    evaluate=lambda t, c: np.where(t == 0, t, t / c)[()],
     domain=Domain((-2.0, 0.5), (2.0, 2.0), smooth="linear in t; its zeros are tested with transforms.mask"),
 )  # fmt: skip
 mask_div_p.def_jvp(
@@ -206,4 +211,3 @@ stop_gradient_p = elementwise(stop_gradient, numpy=None, dtypes=ALL, exact=True,
                               domain=Domain(smooth="its derivative is zero"))  # fmt: skip
 stop_gradient_p.def_no_derivative("that is its purpose")
 
-__all__ = ["aval_of", "literal_of"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -33,7 +34,7 @@ def broadcast(x: Operand, shape: Shape, axes: tuple[int, ...]) -> Any:
 
 
 def _broadcast_abstract(x: Aval, *, shape: Shape, axes: tuple[int, ...]) -> tuple[Aval]:
-    if tuple(shape[a] for a in axes) != x.shape or any(a >= b for a, b in zip(axes, axes[1:], strict=False)):
+    if tuple(shape[a] for a in axes) != x.shape or any(a >= b for a, b in pairwise(axes)):
         raise ShapeError(f"broadcast: {x} does not fit axes {axes} of shape {shape}")
     return (make_aval(shape, x.dtype),)
 
@@ -43,7 +44,11 @@ def _broadcast_evaluate(x: Any, *, shape: Shape, axes: tuple[int, ...]) -> tuple
     strides = [0] * len(shape)
     for from_axis, to_axis in enumerate(axes):
         strides[to_axis] = x.strides[from_axis]
-    return (np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False),)
+    if not x.flags.c_contiguous:
+        return (np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False),)
+    out = np.ndarray(shape, x.dtype, x, 0, strides)
+    out.flags.writeable = False
+    return (out,)
 
 
 def _broadcast_batch(size: int, args: Any, dims: Any, *, shape: Shape, axes: tuple[int, ...]) -> Any:

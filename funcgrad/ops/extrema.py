@@ -6,6 +6,7 @@ Equal operands share the derivative evenly, to every order: the derivative of ``
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,29 @@ from funcgrad.ops.comparison import eq, gt, isnan, logical_or, lt
 from funcgrad.ops.elementwise import elementwise
 from funcgrad.ops.op import ALL, Domain, Operand, apply
 
-KINK = Domain(
-    at={
+
+def _kinks(at_nan: tuple[float, float]) -> Domain:
+    return Domain(at={
         (1.0, 1.0): ((0.5, 0.5), (0.0, 0.0)),
         (2.0, 2.0): ((0.5, 0.5), (0.0, 0.0)),
         (0.0, 0.0): ((0.5, 0.5), (0.0, 0.0)),
-    }
-)
+        (nan, 1.0): (at_nan, (0.0, 0.0)),
+        (1.0, nan): (at_nan[::-1], (0.0, 0.0)),
+    })  # fmt: skip
 
 
-def _choose(numpy: Any, takes_first: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+NAN_WINS = _kinks((1.0, 1.0))
+NAN_LOSES = _kinks((0.0, 1.0))
+
+
+def _choose(numpy: Any) -> Callable[[Any, Any], Any]:
     # NumPy's loops differ in which of 0.0 and -0.0 they return; here it is the second, always
     def evaluate(x: Any, y: Any) -> Any:
-        return np.where(takes_first(x, y), x, y)[()] if x.dtype.kind == "f" else numpy(x, y)
+        out = numpy(x, y)
+        if x.dtype.kind != "f":
+            return out
+        ties = x == y
+        return np.where(ties, y, out)[()] if np.any(ties) else out
 
     return evaluate
 
@@ -64,8 +75,8 @@ def _larger(dot: Any, x: Any, y: Any) -> Any:
 
 
 maximum_p = elementwise(
-    maximum, numpy=np.maximum, dtypes=ALL, exact=True, domain=KINK,
-    evaluate=_choose(np.maximum, lambda x, y: (x > y) | np.isnan(x)),
+    maximum, numpy=np.maximum, dtypes=ALL, exact=True, domain=NAN_WINS,
+    evaluate=_choose(np.maximum),
 )  # fmt: skip
 maximum_p.def_jvp(
     lambda x_dot, z, x, y: _larger(x_dot, x, y),  # d max(x, y) = dx if x > y, dx / 2 if x = y, else 0
@@ -98,8 +109,8 @@ def _smaller(dot: Any, x: Any, y: Any) -> Any:
 
 
 minimum_p = elementwise(
-    minimum, numpy=np.minimum, dtypes=ALL, exact=True, domain=KINK,
-    evaluate=_choose(np.minimum, lambda x, y: (x < y) | np.isnan(x)),
+    minimum, numpy=np.minimum, dtypes=ALL, exact=True, domain=NAN_WINS,
+    evaluate=_choose(np.minimum),
 )  # fmt: skip
 minimum_p.def_jvp(
     lambda x_dot, z, x, y: _smaller(x_dot, x, y),  # d min(x, y) = dx if x < y, dx / 2 if x = y, else 0
@@ -133,8 +144,8 @@ def _larger_number(dot: Any, x: Any, y: Any) -> Any:
 
 
 fmax_p = elementwise(
-    fmax, numpy=np.fmax, dtypes=ALL, exact=True, domain=KINK,
-    evaluate=_choose(np.fmax, lambda x, y: (x > y) | np.isnan(y)),
+    fmax, numpy=np.fmax, dtypes=ALL, exact=True, domain=NAN_LOSES,
+    evaluate=_choose(np.fmax),
 )  # fmt: skip
 fmax_p.def_jvp(
     lambda x_dot, z, x, y: _larger_number(x_dot, x, y),  # as maximum, but NaN has no share
@@ -166,8 +177,8 @@ def _smaller_number(dot: Any, x: Any, y: Any) -> Any:
 
 
 fmin_p = elementwise(
-    fmin, numpy=np.fmin, dtypes=ALL, exact=True, domain=KINK,
-    evaluate=_choose(np.fmin, lambda x, y: (x < y) | np.isnan(y)),
+    fmin, numpy=np.fmin, dtypes=ALL, exact=True, domain=NAN_LOSES,
+    evaluate=_choose(np.fmin),
 )  # fmt: skip
 fmin_p.def_jvp(
     lambda x_dot, z, x, y: _smaller_number(x_dot, x, y),  # as minimum, but NaN has no share

@@ -1,6 +1,7 @@
-"""Samples of the primitives that are not elementwise: parameters and arguments, several for each axis, mode and flag.
+"""What the tests of the registry know of single ops.
 
-Elementwise ops have their samples beside them, in their `Domain`.
+`EXACT`: the elementwise functions with derivatives, for numbers of mpmath; where to test them stands beside the ops,
+in their `Domain`. `SAMPLES`: parameters and arguments of all other primitives, several for each axis, mode and flag.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, permutations
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 
 import funcgrad as fg
@@ -18,6 +20,69 @@ from funcgrad.core.trace import bind
 from tests.rule_checker import Oracle, all_primitives
 
 all_primitives()
+mpf = mp.mpf
+
+EXACT: dict[str, Callable[..., Any]] = {
+    "abs": abs,
+    "add": lambda x, y: x + y,
+    "arccos": mp.acos,
+    "arccosh": mp.acosh,
+    "arcsin": mp.asin,
+    "arcsinh": mp.asinh,
+    "arctan": mp.atan,
+    "arctan2": mp.atan2,
+    "arctanh": mp.atanh,
+    "cbrt": mp.cbrt,
+    "copysign": lambda x, y: abs(x) * mp.sign(y),
+    "cos": mp.cos,
+    "cosh": mp.cosh,
+    "deg2rad": mp.radians,
+    "div": lambda x, y: x / y,
+    "erf": mp.erf,
+    "erfc": mp.erfc,
+    "erfinv": mp.erfinv,
+    "exp": mp.exp,
+    "exp2": lambda x: mpf(2) ** x,
+    "expm1": mp.expm1,
+    "fmax": max,
+    "fmin": min,
+    "fmod": lambda x, y: x - y * int(x / y),
+    "heaviside": lambda x, y: mpf(x > 0),
+    "hypot": mp.hypot,
+    "log": mp.log,
+    "log10": mp.log10,
+    "log1p": mp.log1p,
+    "log2": lambda x: mp.log(x) / mp.log(2),
+    "logaddexp": lambda x, y: mp.log(mp.exp(x) + mp.exp(y)),
+    "logaddexp2": lambda x, y: mp.log(mpf(2) ** x + mpf(2) ** y) / mp.log(2),
+    "mask_div": lambda x, y: x / y,
+    "mask_mul": lambda x, y: x * y,
+    "maximum": max,
+    "minimum": min,
+    "mul": lambda x, y: x * y,
+    "neg": lambda x: -x,
+    "one_minus_square": lambda x: 1 - x * x,
+    "pow": lambda x, y: x**y,
+    "rad2deg": mp.degrees,
+    "reciprocal": lambda x: 1 / x,
+    "remainder": lambda x, y: x - y * mp.floor(x / y),
+    "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
+    "sin": mp.sin,
+    "sinc": lambda x: mp.sinc(mp.pi * x),
+    "sinh": mp.sinh,
+    "sqrt": mp.sqrt,
+    "square": lambda x: x * x,
+    "sub": lambda x, y: x - y,
+    "tan": mp.tan,
+    "tanh": mp.tanh,
+    "xlog1py": lambda x, y: x * mp.log1p(y),
+    "xlogy": lambda x, y: x * mp.log(y),
+}
+
+ABSOLUTE = {  # the least size that an error is relative to, for derivatives of order 1 and 2, as the op documents
+    "sinc": (mp.pi, mp.pi**2),
+    "tanh": (1, 2),
+}
 
 F32, F64, I64, I32, BOOL = (np.dtype(t) for t in (np.float32, np.float64, np.int64, np.int32, bool))
 

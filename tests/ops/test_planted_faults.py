@@ -216,7 +216,6 @@ FAULTS: dict[str, tuple[str, str, Any, Any, tuple[Any, ...], Any, str]] = {
 }  # fmt: skip
 
 
-
 def plant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the wrong rule in its slot, and forget what was derived with the right one."""
     primitive, slot, wrong = FAULTS[name][:3]
@@ -258,10 +257,10 @@ def test_a_primitive_without_a_rule_is_reported() -> None:
     try:
         bare.abstract = lambda x: (x,)
         bare.evaluate = lambda x: (np.sin(x),)
-        with pytest.raises(RuleFailure, match="^jvp: RuleError: bare: it has no jvp rule"):
+        with pytest.raises(RuleFailure, match=r"^jvp: RuleError: bare: it has no jvp rule"):
             check_rules(lambda x: bind1(bare, x), X)
         bare.decline("jvp", "nobody knows it")
-        with pytest.raises(RuleFailure, match="^jvp: RuleError: bare: nobody knows it"):
+        with pytest.raises(RuleFailure, match=r"^jvp: RuleError: bare: nobody knows it"):
             check_rules(lambda x: bind1(bare, x), X)
     finally:
         del registry["bare"]

@@ -334,6 +334,24 @@ def test_many_trainings_at_once(name: str) -> None:
     assert np.allclose(batched, one_by_one, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_batch_of_states(name: str) -> None:
+    optimizer = OPTIMIZERS[name](optim.linear_schedule(0.1, 0.01, 5))
+    starts = tree.map(lambda x: np.stack([x, -2 * x]), PARAMS)
+    states = fg.vmap(optimizer.init)(starts)
+
+    def step(p: Any, state: Any) -> Any:
+        updates, state = optimizer.update(fg.grad(loss)(p), state, p)
+        return optim.apply_updates(p, updates), state
+
+    found, many = starts, fg.jit(fg.vmap(step))
+    for _ in range(3):
+        found, states = many(found, states)
+    for i in range(2):
+        want, _ = run(optimizer, tree.map(lambda x, i=i: x[i], starts), 3)
+        assert tree.all(tree.map(lambda x, y, i=i: np.allclose(x[i], y, rtol=1e-12), found, want))
+
+
 def test_every_name_is_documented() -> None:
     for name in optim.__all__:
         assert getattr(optim, name).__doc__

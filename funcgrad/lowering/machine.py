@@ -1,0 +1,216 @@
+"""The processor, and LLVM text made into machine code: `compile_object`, `load`.
+
+In: the text of one LLVM module. Out: object bytes that hold no address of this process, hence may be kept on disk;
+then a `Library` with the addresses of its functions. No IR pass runs: what is written is what is compiled. llvmlite
+is imported at the first use.
+
+    >>> text = header() + "define i64 @twice(i64 %x) {\\n  %y = shl i64 %x, 1\\n  ret i64 %y\\n}\\n"
+    >>> library = load([compile_object(text, level=0)], exports=["twice"])
+    >>> import ctypes
+    >>> ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library["twice"])(21)
+    42
+
+Invariants: the llvmlite wheel has LLVM's assertions on, so a module that is malformed in a way that `verify` does not
+see ends the process; whoever writes text writes it typed. The addresses of a `Library` hold as long as it does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from funcgrad.base.errors import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LEVELS = (0, 1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Host:
+    """The processor that code is made for.
+
+    Attributes
+    ----------
+    triple, cpu, features : str
+        As LLVM spells them; `features` is a comma-separated list such as ``"+avx2,-avx512f"``.
+    """
+
+    triple: str
+    cpu: str
+    features: str
+
+    def has(self, feature: str) -> bool:
+        """Whether the processor has `feature`, for example ``"avx512f"``."""
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def vector_bytes(self) -> int:
+        """The width of a vector register that kernels should use: 64, 32 or 16."""
+        return 64 if self.has("avx512f") else 32 if self.has("avx2") else 16
+
+    @property
+    def fma(self) -> bool:
+        """Whether ``llvm.fma`` is one instruction; without it each lane is a call of libm."""
+        return self.has("fma") or self.triple.startswith(("aarch64", "arm64"))
+
+
+@cache
+def _binding() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@cache
+def _native_host() -> Host:
+    llvm = _binding()
+    features = llvm.get_host_cpu_features().flatten()
+    return Host(llvm.get_default_triple(), llvm.get_host_cpu_name(), features)
+
+
+_overridden: ContextVar[Host | None] = ContextVar("funcgrad_host", default=None)
+
+
+def host() -> Host:
+    """The processor that code is made for: this one, unless `overridden`."""
+    return _overridden.get() or _native_host()
+
+
+@contextmanager
+def overridden(cpu: str, features: str = "") -> Iterator[Host]:
+    """Make code for another processor of the same family, for tests: ``with overridden("x86-64-v3", "+avx2,+fma"):``"""
+    token = _overridden.set(Host(_native_host().triple, cpu, features))
+    try:
+        yield host()
+    finally:
+        _overridden.reset(token)
+
+
+@lru_cache(maxsize=16)
+def _target_machine(target: Host, level: int) -> Any:
+    """LLVM's code generator; llvmlite's lock keeps threads apart."""
+    return (
+        _binding()
+        .Target.from_triple(target.triple)
+        .create_target_machine(
+            cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="default", jit=True
+        )
+    )
+
+
+@lru_cache(maxsize=16)
+def _header(target: Host) -> str:
+    layout = _target_machine(target, 1).target_data
+    return f'target triple = "{target.triple}"\ntarget datalayout = "{layout}"\n'
+
+
+def header() -> str:
+    """The lines that open a module: target triple and data layout."""
+    return _header(host())
+
+
+def compile_object(text: str, level: int = 1) -> bytes:
+    """Object code of an LLVM module.
+
+    Parameters
+    ----------
+    text
+        The module, opened by `header`.
+    level
+        Of the code generator: 1 for loops, 0 for straight-line code (2 to 10 times faster to make).
+
+    Returns
+    -------
+    bytes
+        Position independent; external symbols are open. The same text on the same host gives the same bytes.
+
+    Raises
+    ------
+    ProgramError
+        LLVM does not accept the text.
+    """
+    assert level in LEVELS
+    llvm = _binding()
+    try:
+        with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
+            module.verify()
+            return bytes(_target_machine(host(), level).emit_object(module))
+    except RuntimeError as error:
+        raise ProgramError(f"LLVM refuses the text of a kernel: {str(error).strip()}") from error
+
+
+class Library:
+    """Machine code in memory; unloaded when it is dropped.
+
+    ``library[name]`` is the address of an exported symbol. Whoever calls it keeps the library alive.
+    """
+
+    __slots__ = ("__weakref__", "_addresses", "_jit", "_tracker")
+
+    def __init__(self, jit: Any, tracker: Any, addresses: Mapping[str, int]) -> None:
+        self._jit = jit
+        self._tracker = tracker
+        self._addresses = dict(addresses)
+
+    def __getitem__(self, name: str) -> int:
+        return self._addresses[name]
+
+    def close(self) -> None:
+        """Unload the code. Its addresses must not be used any more."""
+        self._addresses.clear()
+        self._tracker.close()
+        self._jit.close()
+
+    def __del__(self) -> None:
+        # At interpreter exit the order of destruction is not ours; llvmlite then leaves everything loaded.
+        if self._addresses:
+            self._tracker.__del__()
+            self._jit.__del__()
+
+
+_numbers = itertools.count()
+
+
+def load(objects: Iterable[bytes], exports: Iterable[str], imports: Mapping[str, int] | None = None) -> Library:
+    """Put object code into memory.
+
+    Parameters
+    ----------
+    objects
+        From `compile_object`, for this processor; they may refer to each other.
+    exports
+        Symbols whose addresses are wanted.
+    imports
+        Address of each symbol that the objects leave open.
+
+    Raises
+    ------
+    ProgramError
+        A symbol is missing, or an object is not one.
+    """
+    llvm = _binding()
+    # A session of its own per library: a shared one would keep 9 KB for ever for each name.
+    jit = llvm.create_lljit_compiler(_target_machine(_native_host(), 1), suppress_errors=True)
+    builder = llvm.JITLibraryBuilder()
+    for code in objects:
+        builder.add_object_img(code)
+    for name, address in (imports or {}).items():
+        builder.import_symbol(name, address)
+    exports = tuple(exports)
+    for name in exports:
+        builder.export_symbol(name)
+    try:
+        tracker = builder.link(jit, f"funcgrad{next(_numbers)}")
+    except RuntimeError as error:
+        jit.close()
+        raise ProgramError(f"LLVM cannot load the code of a kernel: {str(error).strip()}") from error
+    return Library(jit, tracker, {name: tracker[name] for name in exports})

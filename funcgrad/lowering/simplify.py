@@ -1,0 +1,88 @@
+"""First stage of lowering: one flat Program, without repetition.
+
+In: a Program as traced. Out: an equal Program in which calls are inlined, an operation that was written twice is
+computed once, exact operations on constants are folded, and dead equations are gone. It happens here and nowhere
+earlier: differentiating first keeps the order of cotangent sums.
+
+    a = mul x 2.0; b = call[f] x; c = add a b     with f: mul x 2.0     becomes     a = mul x 2.0; c = add a a
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad.core.check import checked
+from funcgrad.core.ir import Atom, Equation, Literal, Program, Var, static_key
+from funcgrad.transforms.prune import prune
+
+
+def simplify(program: Program) -> Program:
+    """`program` with calls inlined, common subexpressions shared, constants folded and dead code dropped."""
+    return program.remember("simplified", lambda: _simplify(program))
+
+
+def _simplify(program: Program) -> Program:
+    state = _State()
+    env: dict[Any, Atom] = {v: v for v in program.inputs}
+    state.visit(program.equations, env)
+    outputs = tuple([_read(env, a) for a in program.outputs])
+    flat = Program(program.inputs, tuple(state.equations), outputs, program.name, program.input_names)
+    return checked(prune(flat))
+
+
+def _read(env: dict[Any, Atom], atom: Atom) -> Atom:
+    return atom if isinstance(atom, Literal) else env[atom]
+
+
+class _State:
+    def __init__(self) -> None:
+        self.equations: list[Equation] = []
+        self.seen: dict[Any, tuple[Atom, ...]] = {}
+
+    def visit(self, equations: Sequence[Equation], env: dict[Any, Atom]) -> None:
+        """Append the equations, renamed by `env`, which learns their outputs."""
+        for e in equations:
+            inputs = tuple([_read(env, a) for a in e.inputs])
+            if e.primitive.traits.kind == "program" and not e.primitive.effects_of(e.params):
+                (body,) = [v for v in e.params.values() if isinstance(v, Program)]
+                inner: dict[Any, Atom] = dict(zip(body.inputs, inputs, strict=True))
+                self.visit(body.equations, inner)
+                env.update(zip(e.outputs, [_read(inner, a) for a in body.outputs], strict=True))
+            else:
+                env.update(zip(e.outputs, self.emit(e, inputs), strict=True))
+
+    def emit(self, e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...]:
+        """The results of one equation: found, folded, or recorded."""
+        if e.primitive.effects_of(e.params):
+            outputs = tuple([Var(v.aval) for v in e.outputs])
+            self.equations.append(e.replace(inputs=inputs, outputs=outputs))
+            return outputs
+        atoms = tuple([a.key if isinstance(a, Literal) else a for a in inputs])
+        key = (e.primitive, atoms, tuple([(k, static_key(v)) for k, v in sorted(e.params.items())]))
+        found = self.seen.get(key)
+        if found is None:
+            found = self.seen[key] = _folded(e, inputs) or self._record(e, inputs)
+        return found
+
+    def _record(self, e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...]:
+        outputs = tuple([Var(v.aval) for v in e.outputs])
+        self.equations.append(e.replace(inputs=inputs, outputs=outputs))
+        return outputs
+
+
+def _folded(e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+    """The results of an exact elementwise operation on constants, as constants."""
+    traits = e.primitive.traits
+    if not (traits.exact and traits.kind == "elementwise" and inputs):
+        return None
+    scalars = []
+    for a in inputs:
+        if not isinstance(a, Literal):
+            return None
+        scalars.append(a.value)
+    with np.errstate(all="ignore"):
+        values = e.primitive.evaluate(*scalars, **e.params)
+    return tuple([Literal(np.asarray(v)[()], o.aval) for v, o in zip(values, e.outputs, strict=True)])

@@ -1,0 +1,176 @@
+"""Formats, constants and arithmetic in twice the precision, for the emitters of this package.
+
+Every function takes a builder `b` (see `funcgrad.lowering.builder`) and values of one floating type; Python numbers
+stand for constants. A pair (hi, lo) stands for the unevaluated sum hi + lo with |lo| about half an ulp of hi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, nan
+from typing import Any
+
+Builder = Any  # funcgrad.lowering.builder.Builder: a higher layer, not imported here
+Value = Any  # a value of the builder, or a number
+Pair = tuple[Value, Value]
+
+INF = inf
+NAN = nan
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A binary floating format: numbers that the algorithms need of it.
+
+    Parameters
+    ----------
+    name
+        ``"f64"`` or ``"f32"``: the key of tables of coefficients.
+    digits
+        Bits of the significand with the leading one: 53 or 24.
+    bias
+        Exponent bias: 1023 or 127.
+    splitter
+        2^s + 1, which splits a number into halves of at most `digits` / 2 bits (Veltkamp).
+    """
+
+    name: str
+    digits: int
+    bias: int
+    splitter: float
+
+    @property
+    def shift(self) -> int:
+        """Where the exponent begins: bits of the stored fraction."""
+        return self.digits - 1
+
+    @property
+    def sign(self) -> int:
+        """The sign bit, as a signed integer of the width."""
+        return -(1 << (63 if self.digits == 53 else 31))
+
+    @property
+    def fraction(self) -> int:
+        """The bits of the stored fraction."""
+        return (1 << self.shift) - 1
+
+    @property
+    def one(self) -> int:
+        """The bits of 1.0."""
+        return self.bias << self.shift
+
+    @property
+    def rounder(self) -> float:
+        """Adding 1.5 · 2^shift rounds to an integer, which then stands in the low bits."""
+        return 1.5 * 2.0**self.shift
+
+    @property
+    def tiny(self) -> float:
+        """The smallest normal number."""
+        return 2.0 ** (1 - self.bias)
+
+
+F64 = Format("f64", 53, 1023, 2.0**27 + 1)
+F32 = Format("f32", 24, 127, 2.0**12 + 1)
+
+
+def format_of(x: Value) -> Format:
+    """The format of a value."""
+    return F64 if x.type.bits == 64 else F32
+
+
+def polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
+    """c0 + c1 x + c2 x² + …, by Horner's scheme."""
+    *rest, last = coefficients
+    p: Value = last
+    for c in reversed(rest):
+        p = b.fma(x, p, c)
+    return p
+
+
+def flip_sign(b: Builder, x: Value, sign_of: Value) -> Value:
+    """x, negated where `sign_of` has its sign bit set."""
+    sign = b.and_(b.bits(sign_of), format_of(x).sign)
+    return b.from_bits(b.xor(b.bits(x), sign))
+
+
+# -- error-free transformations
+
+
+def fast_two_sum(b: Builder, x: Value, y: Value) -> Pair:
+    """x + y exactly, if |x| ≥ |y| or x = 0."""
+    s = b.add(x, y)
+    return s, b.sub(y, b.sub(s, x))
+
+
+def two_sum(b: Builder, x: Value, y: Value) -> Pair:
+    """x + y exactly (Knuth)."""
+    s = b.add(x, y)
+    t = b.sub(s, x)
+    return s, b.add(b.sub(x, b.sub(s, t)), b.sub(y, t))
+
+
+def split(b: Builder, x: Value) -> Pair:
+    """x as a sum of two halves whose products are exact (Veltkamp); |x| must be far below overflow."""
+    t = b.mul(x, format_of(x).splitter)
+    hi = b.sub(t, b.sub(t, x))
+    return hi, b.sub(x, hi)
+
+
+def two_product(b: Builder, x: Value, y: Value) -> Pair:
+    """x · y exactly, barring underflow: one fma, or Dekker's seventeen operations."""
+    p = b.mul(x, y)
+    if b.target.fma:
+        return p, b.fma(x, y, b.neg(p))
+    x1, x2 = split(b, x)
+    if y is x:
+        cross = b.mul(x1, x2)
+        e = b.add(b.sub(b.mul(x1, x1), p), b.add(cross, cross))
+        return p, b.add(e, b.mul(x2, x2))
+    y1, y2 = split(b, y)
+    e = b.add(b.add(b.sub(b.mul(x1, y1), p), b.mul(x1, y2)), b.mul(x2, y1))
+    return p, b.add(e, b.mul(x2, y2))
+
+
+# -- pairs
+
+
+def pair_constant(b: Builder, like: Value, value: tuple[float, float]) -> Pair:
+    """A constant pair of the type of `like`."""
+    return b.constant(like.type, value[0]), b.constant(like.type, value[1])
+
+
+def pair_add(b: Builder, x: Pair, y: Pair) -> Pair:
+    """x + y, for |x| ≥ |y| or no cancellation."""
+    s, e = two_sum(b, x[0], y[0])
+    return fast_two_sum(b, s, b.add(e, b.add(x[1], y[1])))
+
+
+def pair_mul(b: Builder, x: Pair, y: Pair) -> Pair:
+    """x · y, to about two bits less than twice the precision."""
+    p, e = two_product(b, x[0], y[0])
+    e = b.add(e, b.fma(x[0], y[1], b.mul(x[1], y[0])))
+    return fast_two_sum(b, p, e)
+
+
+def pair_div(b: Builder, x: Pair, y: Pair) -> Pair:
+    """x / y, one division."""
+    r = b.div(1.0, y[0])
+    q = b.mul(x[0], r)
+    p, e = two_product(b, q, y[0])
+    rest = b.sub(b.add(b.sub(b.sub(x[0], p), e), x[1]), b.mul(q, y[1]))
+    return fast_two_sum(b, q, b.mul(rest, r))
+
+
+def quotient(b: Builder, x: Pair, y: Pair) -> Value:
+    """x / y rounded once (almost): the sum of `pair_div`."""
+    r = b.div(1.0, y[0])
+    q = b.mul(x[0], r)
+    if b.target.fma:
+        rest = b.fma(b.neg(q), y[0], x[0])
+    else:
+        p, e = two_product(b, q, y[0])
+        rest = b.sub(b.sub(x[0], p), e)
+    rest = b.sub(b.add(rest, x[1]), b.mul(q, y[1]))
+    return b.fma(rest, r, q)
