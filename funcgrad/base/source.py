@@ -64,7 +64,8 @@ class Source:
         return linecache.getline(self.filename, self.line).strip()
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.filename)}:{self.line}"
+        name = "cell" if "ipykernel" in self.filename else os.path.basename(self.filename)
+        return f"{name}:{self.line}"
 
 
 def user_source() -> Source | None:

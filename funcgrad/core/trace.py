@@ -423,13 +423,17 @@ def value_of(
         raise error(
             f"{describe(x)} has no value while {x.trace.name if not rows else 'the rows of vmap'} "
             f"{'is' if not rows else 'are'} traced, and {why}",
-            hint="use where(condition, a, b), or mark the argument static"
-            if not rows
-            else "use where(condition, a, b)",
+            hint=_value_hint(error, rows),
         )
     if isinstance(x.atom, Literal):
         return x.atom.array
     return x.trace.force(x.atom)
+
+
+def _value_hint(error: type[TracerValueError], rows: bool) -> str:
+    if error is TracerIntegerConversionError:
+        return "close over it, or pass it with in_axes=None" if rows else "mark the argument static: static_argnums=..."
+    return "use where(condition, a, b)" if rows else "use where(condition, a, b), or mark the argument static"
 
 
 def visible_value(x: Tracer) -> Any:

@@ -71,6 +71,8 @@ def power(x: Any, y: Any) -> Any:
                 return call(ops[np.reciprocal], x, keep_weak=True)
             if y == 0.5:
                 return call(ops[np.sqrt], x, keep_weak=True)
+        elif kind == "b" and type(y) is int and y == 2:  # the square of bool is int8, every other power int64
+            return call(ops[np.square], x)
     return call(ops[np.power], x, y, keep_weak=True)
 
 

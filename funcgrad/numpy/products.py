@@ -263,7 +263,15 @@ def outer(a: Any, b: Any, out: None = None) -> Any:
     """All products of an element of `a` with one of `b`: shape (a.size, b.size)."""
     refuse_out("outer", out)
     x, y = _operands("outer", a, b)
-    return ufuncs.multiply(reshape(x, (prod(x.shape), 1)), reshape(y, (1, prod(y.shape))))
+    m, n = prod(x.shape), prod(y.shape)
+    return _all_pairs(reshape(x, (m,)), reshape(y, (n,)))
+
+
+def _all_pairs(x: Any, y: Any) -> Any:
+    """Every element of `x` times every one of `y`: the axes of both, one after the other."""
+    p, q = len(x.shape), len(y.shape)
+    shape = x.shape + y.shape
+    return ufuncs.multiply(broadcast(x, shape, tuple(range(p))), broadcast(y, shape, tuple(range(p, p + q))))
 
 
 @public(np.vdot)
@@ -301,8 +309,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         if x.shape[i] != y.shape[j]:
             _unfit("tensordot", x, i, y, j)
     if not in_x:
-        x = reshape(x, (*x.shape, *(1,) * n))
-        return ufuncs.multiply(x, y)
+        return _all_pairs(x, y)
     return _dot(x, y, (in_x, in_y))
 
 

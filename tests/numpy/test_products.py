@@ -156,8 +156,8 @@ X, W = make_aval((3, 4), np.dtype(float)), make_aval((3, 4), np.dtype(float))
          None),
         (lambda x, w: x.T @ w.T, "matmul: contracted axes differ: 3 (axis 1 of f64[4,3]) and 4 (axis 0 of f64[4,3])",
          "x @ y.T has shape (4, 4)"),
-        (lambda x, w: fnp.inner(x, w.T), "inner: contracted axes differ: 4 (axis 1 of x: f64[3,4]) and 3 (axis 1 of f64[4,3])",
-         None),
+        (lambda x, w: fnp.inner(x, w.T),
+         "inner: contracted axes differ: 4 (axis 1 of x: f64[3,4]) and 3 (axis 1 of f64[4,3])", None),
         (lambda x, w: fnp.einsum("ij,jk", x, w),
          "einsum: axis j has lengths 4 (in x: f64[3,4]) and 3 (in w: f64[3,4])", None),
         (lambda x, w: fnp.matmul(x, 2.0), "matmul: not defined for scalars: x: f64[3,4] and f64[]", "x * y"),
@@ -191,14 +191,13 @@ def primitives(function: Any, *shapes: tuple[int, ...]) -> list[str]:
         (lambda x, y: fnp.einsum("ij,ij->ij", x, y), [(2, 3), (2, 3)], ["mul"]),
         (lambda x: fnp.einsum("ii->i", x), [(3, 3)], ["reshape", "slice"]),
         (lambda x, y: fnp.tensordot(x, y, 1), [(2, 3), (3, 4)], ["dot"]),
-        (lambda x, y: fnp.outer(x, y), [(2,), (3,)], ["reshape", "reshape", "reshape", "broadcast", "reshape", "broadcast", "mul"]),
+        (lambda x, y: fnp.outer(x, y), [(2,), (3,)], ["broadcast", "broadcast", "mul"]),
         (lambda x: fnp.diag(x), [(3,)], ["pad", "reshape"]),
         (lambda x: fnp.trace(x), [(3, 3)], ["reshape", "slice", "reduce_sum"]),
     ],
 )  # fmt: skip
 def test_the_program_of_a_product_is_short(function: Any, shapes: list, want: list[str]) -> None:
-    got = primitives(function, *shapes)
-    assert got == want or "outer" in want or len(got) <= len(want), got
+    assert primitives(function, *shapes) == want
 
 
 def test_einsum_takes_the_cheap_order() -> None:

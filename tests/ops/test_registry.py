@@ -20,7 +20,7 @@ import funcgrad as fg
 from funcgrad.core.primitive import Primitive, registry
 from funcgrad.core.trace import bind1, eagerly
 from tests.ops.samples import ABSOLUTE, EXACT, F32, F64, SAMPLES
-from tests.rule_checker import TOLERANCES, all_primitives, check_rules, same_bits, ulps
+from tests.rule_checker import TOLERANCES, all_primitives, check_rules, richardson, same_bits, ulps
 
 OPS = all_primitives()
 ELEMENTWISE = [n for n, op in OPS.items() if op.traits.kind == "elementwise" and n not in SAMPLES]
@@ -196,6 +196,25 @@ def test_derivatives_at_random_points(name: str, order: int, dtype: Any) -> None
                     f"d{order} {name}{tuple(v[worst] for v in x)} in {index}, {m2} {m1}: {found[worst]!r}, not "
                     f"{expected[worst]!r}: {error[worst] / size[worst] / tolerance.eps:.1f} ulps"
                 )
+
+
+@pytest.mark.parametrize("name", [n for n in DIFFERENTIABLE if "c" in OPS[n].dtypes])
+def test_complex_derivatives(name: str) -> None:
+    # holomorphic: the derivative along v is that along real multiples of v; the transpose does not conjugate
+    random = np.random.default_rng(5)
+    z = [random.uniform(0.3, 0.8, 5) + 1j * random.uniform(0.1, 0.5, 5) for _ in range(arity(OPS[name]))]
+    v, w = [np.exp(1j * random.uniform(0, 6, 5)) for _ in z], np.exp(1j * random.uniform(0, 6, 5))
+    f, along = apply(name), lambda t: [a + t * b for a, b in zip(z, v, strict=True)]
+    value = lambda t: [evaluate(name, *along(t))]
+    dots = fg.jvp(f, tuple(z), tuple(v))[1]
+    second = fg.jvp(lambda *x: fg.jvp(f, x, tuple(v))[1], tuple(z), tuple(v))[1]
+    bars = fg.vjp(f, *z)[1](w)
+    tolerance = TOLERANCES[F64]
+    np.testing.assert_allclose(dots, richardson(value)[0], rtol=tolerance.first, atol=tolerance.first)
+    twice = richardson(lambda t: richardson(lambda s: value(s + t)))[0]
+    np.testing.assert_allclose(second, twice, rtol=tolerance.second, atol=tolerance.second)
+    left, right = np.sum(w * dots), sum(np.sum(a * b) for a, b in zip(bars, v, strict=True))
+    np.testing.assert_allclose(left, right, rtol=tolerance.same, atol=tolerance.same)
 
 
 def stated(found: Any, expected: float, dtype: Any, what: str) -> None:
