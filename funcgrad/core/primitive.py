@@ -11,6 +11,7 @@ with a reason, which is what the user reads when a transform needs it.
 | `transpose` | ``(cotangents, *args, **params) -> one cotangent or None per argument`` |
 | `batch` | ``(size, args, dims, **params) -> (outputs, dims_out)`` |
 | `split` | ``(equation, unknown) -> (known equations, unknown equations)``; default: all or nothing |
+| `emit` | ``(builder, dtype, *registers, **params) -> register``; elementwise ops as instructions |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
 """
 
@@ -89,6 +90,7 @@ class Primitive:
         self.links: Callable[[dict[str, Any]], Links] | None = None
         self.effects_of: Callable[[dict[str, Any]], frozenset[str]] = _no_effects
         self.guarded: Primitive | None = None
+        self.emit: Callable[..., Any] | None = None  # (builder, dtype, *registers, **params) -> register
         self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed
         self.declined: dict[str, str] = {}
         registry[name] = self

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
-from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Var
+from funcgrad.base.dtypes import Dtype
+from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Var, make_aval
 from funcgrad.lowering.layout import View, contiguous, view_of
 
 MAX_EQUATIONS = 120  # of one loop: register allocation is superlinear in the length of a body
@@ -55,13 +57,26 @@ class Loop:
 
 
 @dataclass(slots=True)
+class Product:
+    """A batch of matrix products, ``out[b, i, j] = sum over k of x[b, i, k] y[b, k, j]``, for BLAS.
+
+    `x`, `y` and `out` are views of shape (B, M, K), (B, K, N), (B, M, N); one of the last two strides of each is 1.
+    """
+
+    dtype: Dtype
+    x: View
+    y: View
+    out: View
+
+
+@dataclass(slots=True)
 class Library:
     """One equation that is lowered as a whole."""
 
     equation: Equation
 
 
-Kernel = Loop | Library
+Kernel = Loop | Product | Library
 
 
 @dataclass(slots=True)
@@ -128,12 +143,45 @@ class _Scheduler:
             loop.reductions.append(e)
             loop.axes = axes
             self._define(out, k)
-        else:
+        elif kind != "dot" or not self._place_product(e):
             for a in e.inputs:
                 self.store(a)
             k = self._new(Library(e), self._dependencies(e.inputs))
             for out in e.outputs:
                 self._define(out, k)
+
+    def _place_product(self, e: Equation) -> bool:
+        """A matrix product of floats, with transposes folded into its views; False for other dtypes."""
+        (out,), (x, y) = e.outputs, e.inputs
+        if out.aval.dtype.name not in ("float32", "float64") or not (isinstance(x, Var) and isinstance(y, Var)):
+            return False
+        contract, batch = e.params["contract"], e.params["batch"]
+        free = [
+            tuple([i for i in range(v.aval.ndim) if i not in c and i not in b])
+            for v, c, b in zip((x, y), contract, batch, strict=True)
+        ]
+        shape = x.aval.shape
+        size = prod([shape[i] for i in batch[0]])
+        depth = prod([shape[i] for i in contract[0]])
+        rows, columns = (prod([v.aval.shape[i] for i in f]) for v, f in zip((x, y), free, strict=True))
+        left = self._matrix(x, (*batch[0], *free[0], *contract[0]), (size, rows, depth))
+        right = self._matrix(y, (*batch[1], *contract[1], *free[1]), (size, depth, columns))
+        whole = contiguous(out, (size, rows, columns))
+        needed = self.writers.get(left.root, 0) | self.writers.get(right.root, 0)
+        k = self._new(Product(out.aval.dtype, left, right, whole), needed)
+        self._define(out, k)
+        return True
+
+    def _matrix(self, x: Var, axes: tuple[int, ...], shape: tuple[int, int, int]) -> View:
+        """`x` with its axes in this order, as a batch of matrices that BLAS can read; copied if it must be."""
+        self.store(x)
+        view = self.views[x].permuted(axes).reshaped(shape)
+        if view is None or not _readable(view):
+            copy = Var(make_aval(tuple([x.aval.shape[a] for a in axes]), x.aval.dtype))
+            back = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+            self.write(Write(x, contiguous(copy, copy.aval.shape).permuted(back)), copy)
+            view = contiguous(copy, shape)
+        return view
 
     def _place_movement(self, e: Equation) -> bool:
         """A movement: a view of its operand, or loops that write; False if it is none of these."""
@@ -296,4 +344,13 @@ class _Scheduler:
         return out
 
 
-__all__ = ["Kernel", "Library", "Loop", "Schedule", "Write", "schedule"]
+def _readable(view: View) -> bool:
+    """Whether BLAS can read each matrix of the batch: one stride is 1, the other at least the length it steps over."""
+    _, rows, columns = view.shape
+    _, down, right = view.strides
+    by_rows = (right == 1 or columns == 1) and (down >= columns or rows == 1)
+    by_columns = (down == 1 or rows == 1) and (right >= rows or columns == 1)
+    return by_rows or by_columns
+
+
+__all__ = ["Kernel", "Library", "Loop", "Product", "Schedule", "Write", "schedule"]

@@ -215,6 +215,9 @@ dtype, finfo, iinfo, can_cast, promote_types, issubdtype = (
 )  # fmt: skip
 floating, integer, inexact, number = _np.floating, _np.integer, _np.inexact, _np.number
 newaxis = None
+# about indices, all static: NumPy's own
+diag_indices, ix_, tril_indices, triu_indices = _np.diag_indices, _np.ix_, _np.tril_indices, _np.triu_indices
+index_exp, mgrid, ogrid, s_ = _np.index_exp, _np.mgrid, _np.ogrid, _np.s_
 ndarray = Array
 
 __all__ = sorted([_n for _n in globals() if not _n.startswith("_") and _n not in ("annotations", "Any")])

@@ -120,7 +120,7 @@ def call(op: Op, *args: Any, keep_weak: bool = False) -> Any:
 
 def general_call(op: Op, args: tuple[Any, ...], keep_weak: bool) -> Any:
     """`call` for any operands."""
-    name = op.name
+    name = public_name(op)
     xs = [operand(a, name) for a in args]
     keys = tuple([dtype_key(x) for x in xs])
     if op.numpy in _COMPARISONS and {*keys} == _MIXED:
@@ -149,7 +149,7 @@ def _decided(op: Op, xs: list[Any], dtype: Dtype) -> Any:
                 y = x > 0  # with y standing on the right the sign says what the others are compared with it
                 side = _COMPARISONS[op.numpy] * (1 if i else -1)
                 answer = op.numpy is np.not_equal if side == 0 else (side < 0) == y
-                return constant(answer, make_aval(broadcast_shape(op.name, xs), BOOL))
+                return constant(answer, make_aval(broadcast_shape(public_name(op), xs), BOOL))
     return None
 
 

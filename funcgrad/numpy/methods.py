@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from funcgrad.base.errors import AssignmentError, FuncgradError, UnsupportedError
+from funcgrad.base.source import user_source
 from funcgrad.core.array import _at
 from funcgrad.core.trace import Tracer, describe
 from funcgrad.numpy import (
@@ -72,11 +73,18 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
 
 
 def _refuse_out(ufunc: Any, inputs: Any) -> NoReturn:
-    traced = next(describe(x) for x in inputs if type(x) is Tracer) if any(
-        type(x) is Tracer for x in inputs) else "a tracer"  # fmt: skip
+    traced = next((x for x in inputs if type(x) is Tracer), None)
+    symbol = _SYMBOLS.get(ufunc)
+    source = user_source()
+    if symbol and source is not None and f"] {symbol}=" in source.text:
+        hint = operators.update_hint("y", "fnp.asarray({})")
+    else:
+        hint = f"y = y {symbol} x instead of y {symbol}= x" if symbol else "leave out out="
     raise AssignmentError(
-        f"{ufunc.__name__}: a plain array cannot hold the traced result of {traced}",
-        hint=f"y = y {_SYMBOLS[ufunc]} x instead of y {_SYMBOLS[ufunc]}= x" if ufunc in _SYMBOLS else "leave out out=",
+        f"{ufunc.__name__}: a plain array cannot hold the traced result of {describe(traced)}"
+        if traced is not None
+        else f"{ufunc.__name__}: out= cannot be a traced array",
+        hint=hint,
     )
 
 
@@ -219,8 +227,8 @@ _METHODS: dict[str, Any] = {
     "to_device": _to_device,
     "nonzero": _unsupported("nonzero", "and the shape of the result depends on values", "where(condition, x, y)"),
     "compress": _unsupported("compress", "and the shape of the result depends on values", "where(condition, x, y)"),
-    "sort": _in_place("sort", "x = sort(x)"),
-    "partition": _in_place("partition", "x = sort(x)"),
+    "sort": _unsupported("sort", "and sorting it is not supported"),
+    "partition": _unsupported("partition", "and sorting it is not supported"),
     "fill": _in_place("fill", "x = full_like(x, value)"),
     "put": _in_place("put", _CHANGE),
     "itemset": _in_place("itemset", _CHANGE),

@@ -38,6 +38,7 @@ numpy_table: dict[Any, Callable[..., Any]] = {}
 """NumPy function (or the name of a SciPy ufunc) → ours: the one table behind plain `numpy` calls on tracers."""
 
 _SCALARS = (float, int, complex)
+_FLAT = {float, int, complex, bool, str, type(None), slice, np.ndarray}  # types that hold no tracer
 
 
 # -- what comes in
@@ -72,7 +73,7 @@ def operand(x: Any, name: str = "array") -> Any:
     if isinstance(x, float):
         return float(x)
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
-        return operand(np.asarray(x), name)
+        return operand(np.asarray(x).copy(), name)
     raise ArgumentError(
         f"{name}: expected an array or a number, got a {kind.__name__}: {x!r:.60}"
         if x is not None
@@ -98,9 +99,14 @@ def has_tracer(x: Any) -> bool:
     """Whether a tracer is in `x`: itself, or inside lists, tuples and dicts."""
     if type(x) is Tracer:
         return True
-    if isinstance(x, list | tuple):
-        return any(has_tracer(item) for item in x)
-    return isinstance(x, dict) and any(has_tracer(item) for item in x.values())
+    if isinstance(x, dict):
+        x = list(x.values())
+    if not isinstance(x, list | tuple):
+        return False
+    kinds = set(map(type, x))  # long lists of numbers are common
+    if Tracer in kinds:
+        return True
+    return any(has_tracer(item) for item in x if isinstance(item, list | tuple | dict)) if kinds - _FLAT else False
 
 
 def array(x: Any, name: str = "array") -> Any:
@@ -323,11 +329,18 @@ def compute(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str,
             out = function(*args, **kwargs)
     except FuncgradError as error:
         raise hide_internal_frames(error) from None
-    borrowed = [*args, *kwargs.values()]
-    for a in args:
-        if isinstance(a, list | tuple):
-            borrowed += a
-    return _published(out, borrowed)
+    return _published(out, _arrays_in([*args, *kwargs.values()]))
+
+
+def _arrays_in(items: Iterable[Any]) -> list[Any]:
+    """The arrays among arguments, in lists and tuples too."""
+    out = []
+    for item in items:
+        if isinstance(item, np.ndarray):
+            out.append(item)
+        elif isinstance(item, list | tuple):
+            out += _arrays_in(item)
+    return out
 
 
 def _published(out: Any, borrowed: Iterable[Any]) -> Any:

@@ -111,19 +111,24 @@ def _contains(x: Any, value: Any) -> bool:
     return bool((x == value).any())
 
 
-_AUGMENTED = re.compile(r"(\S+?)\s*\[(.*)\]\s*([-+*/]|\*\*)=\s*(.*)")
-_METHODS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "**": "power"}
+_ASSIGNMENT = re.compile(r"([A-Za-z_][\w.]*)\s*\[(.*)\]\s*(\*\*|[-+*/]|)=(?!=)\s*([^#]*?)\s*(?:#.*)?")
+_UPDATES = {"": "set", "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "**": "power"}
+
+
+def update_hint(name: str, function: str = "{}") -> str:
+    """The user's assignment to an item, written as an update; in general terms where their line is not at hand."""
+    source = user_source()
+    found = _ASSIGNMENT.fullmatch(source.text) if source is not None else None
+    target, where, operator, value = found.groups() if found else (name, "index", "", "value")
+    value = value if len(value) < 40 else "value"
+    return f"{target} = {function.format(target)}.at[{where}].{_UPDATES[operator]}({value})"
 
 
 def _refuse_assignment(x: Any, index: Any, value: Any) -> NoReturn:
-    name = name_of(x) or "x"
-    hint = f"{name} = {name}.at[index].set(value)"
-    source = user_source()
-    found = _AUGMENTED.fullmatch(source.text) if source is not None else None
-    if found:
-        target, where, operator, _ = found.groups()
-        hint = f"{target} = {target}.at[{where}].{_METHODS[operator]}(value)"
-    raise AssignmentError(f"item assignment: {describe(x)} is traced and cannot be changed in place", hint=hint)
+    raise AssignmentError(
+        f"item assignment: {describe(x)} is traced and cannot be changed in place",
+        hint=update_hint(name_of(x) or "x"),
+    )
 
 
 def _refuse_deletion(x: Any, index: Any) -> NoReturn:

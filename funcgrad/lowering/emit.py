@@ -1,0 +1,147 @@
+"""The stage from a schedule to LLVM text: one module, a function per kernel, a driver that calls them in order.
+
+Kernels whose text is equal are one function, called with other buffers. Buffers that are neither inputs nor results
+lie in an arena, at offsets that are reused when a value is no longer needed. The driver is
+
+    i64 @program(ptr args)        args: arena, status, then the inputs, then the results
+
+and returns 0. A Program with an equation that has no native form is not emitted: `emit` says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from funcgrad.core.ir import Program, Var
+from funcgrad.lowering import blas
+from funcgrad.lowering.builder import Shared, Target
+from funcgrad.lowering.loops import KernelText, loop_text
+from funcgrad.lowering.schedule import Kernel, Library, Loop, Product, Schedule, schedule
+from funcgrad.lowering.simplify import simplify
+from funcgrad.ops.scalar import ELEMENTS
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Emitted code.
+
+    Attributes
+    ----------
+    text
+        LLVM text without its header.
+    arena
+        Bytes of scratch memory that a call needs, aligned to 64.
+    imports
+        External functions by name (BLAS).
+    level
+        Of the code generator.
+    """
+
+    text: str
+    arena: int
+    imports: tuple[str, ...]
+    level: int
+
+
+def unsupported(program: Program) -> str | None:
+    """Why a Program cannot be emitted: the name of the first equation that has no native form."""
+    s = schedule(simplify(program))
+    for v in (*program.inputs, *program.outputs):
+        if v.aval.dtype.name not in ELEMENTS:
+            return f"values of dtype {v.aval.dtype}"
+    for kernel in s.kernels:
+        if isinstance(kernel, Library):
+            return kernel.equation.primitive.name
+        if isinstance(kernel, Loop):
+            for e in (*kernel.equations, *kernel.reductions):
+                if any([v.aval.dtype.name not in ELEMENTS for v in e.outputs]):
+                    return f"values of dtype {e.outputs[0].aval.dtype}"
+            for e in kernel.equations:
+                if e.primitive.emit is None and e.primitive.name != "iota":
+                    return e.primitive.name
+    return None
+
+
+def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared) -> KernelText:
+    """The function of one kernel."""
+    if isinstance(kernel, Loop):
+        return loop_text(kernel, s.views, target, shared)
+    assert isinstance(kernel, Product)
+    return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
+
+
+def emit(program: Program, target: Target) -> Module:
+    """The LLVM text of a Program that `unsupported` has nothing against."""
+    flat = simplify(program)
+    s = schedule(flat)
+    shared = Shared()
+    names: dict[str, str] = {}
+    functions: list[str] = []
+    calls: list[tuple[str, tuple[Any, ...]]] = []
+    loops = False
+    for kernel in s.kernels:
+        k = kernel_text(kernel, s, target, shared)
+        loops |= k.loops
+        name = names.get(k.text)
+        if name is None:
+            name = names[k.text] = f"k{len(names)}"
+            functions.append(k.text.replace("@KERNEL", f"@{name}", 1))
+        calls.append((name, k.roots))
+    offsets, arena = _arena(s, calls)
+    slots = {v: i + 2 for i, v in enumerate((*flat.inputs, *s.outputs))}
+    imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)}))
+    declares = [f"declare void @{name}({', '.join(['ptr'] * 13)})" for name in imports]
+    text = "\n".join(
+        [*declares, shared.text(), *functions, _driver(calls, slots, offsets), "attributes #0 = { noinline nounwind }", ""]
+    )
+    return Module(text, arena, imports, 1 if loops else 0)
+
+
+def _driver(calls: list[tuple[str, tuple[Any, ...]]], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
+    used = dict.fromkeys([r for _, roots in calls for r in roots])
+    names: dict[Any, str] = {}
+    lines = ["define i64 @program(ptr %args) #0 {", "entry:", "  %arena = load ptr, ptr %args"]
+    for i, root in enumerate(used):
+        names[root] = f"%r{i}"
+        if root in slots:
+            lines += [f"  %a{i} = getelementptr ptr, ptr %args, i64 {slots[root]}", f"  %r{i} = load ptr, ptr %a{i}"]
+        else:
+            lines.append(f"  %r{i} = getelementptr i8, ptr %arena, i64 {offsets[root]}")
+    for name, roots in calls:
+        lines.append(f"  call void @{name}({', '.join([f'ptr {names[r]}' for r in roots])})")
+    return "\n".join([*lines, "  ret i64 0", "}", ""])
+
+
+def _arena(s: Schedule, calls: list[tuple[str, tuple[Any, ...]]]) -> tuple[dict[Any, int], int]:
+    """An offset for every buffer that is no result; places are reused after the last kernel that touches a buffer."""
+    results = set(s.outputs)
+    first: dict[Any, int] = {}
+    last: dict[Any, int] = {}
+    for k, (_, roots) in enumerate(calls):
+        for r in roots:
+            if r in s.buffers and r not in results:
+                first.setdefault(r, k)
+                last[r] = k
+    offsets: dict[Any, int] = {}
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
+    total = 0
+    for r in sorted(first, key=first.__getitem__):
+        size = -(-max(_bytes(r, s.buffers[r]), 1) // ALIGNMENT) * ALIGNMENT
+        busy = sorted([(o, e) for o, e, f, n in placed if not (n < first[r] or f > last[r])])
+        at = 0
+        for o, e in busy:
+            if at + size <= o:
+                break
+            at = max(at, e)
+        offsets[r] = at
+        placed.append((at, at + size, first[r], last[r]))
+        total = max(total, at + size)
+    return offsets, total
+
+
+def _bytes(root: Var, shape: tuple[int, ...]) -> int:
+    return prod(shape) * root.aval.dtype.itemsize

@@ -1,0 +1,538 @@
+"""A scheduled `Loop` as LLVM text: loops over its iteration space around one vectorised body.
+
+The innermost axis runs in vectors of as many lanes as fill a register with the widest dtype of the body. The last
+vector overlaps the one before it, so the body is written once and nothing is read or written outside; elements that
+it meets twice are kept out of reductions. Axes that are contiguous for every operand together run as one.
+
+With reductions, the axes that are kept are the outer loops and the reduced ones the inner; if the last axis is kept,
+its vectors hold one partial result per lane. Sums carry the rounding error of every addition along (Neumaier 1974),
+so that the error of a sum does not grow with its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from funcgrad.base.dtypes import INT, Dtype
+from funcgrad.core.ir import Atom, Equation, Literal, Shape, Var
+from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
+from funcgrad.lowering.layout import View, row_major
+from funcgrad.lowering.schedule import Loop
+from funcgrad.ops.scalar import convert, element_of
+
+I64 = make_type("i64")
+
+
+def memory_element(dtype: Dtype) -> str:
+    """The element type in memory: bools take a byte."""
+    return "i8" if dtype.kind == "b" else element_of(dtype)
+
+
+@dataclass(slots=True)
+class Access:
+    """How one operand or result is addressed: element ``offset + sum(index * stride)`` of a buffer."""
+
+    root: Any
+    dtype: Dtype
+    offset: int
+    strides: tuple[int, ...]
+    pointer: str = ""
+
+
+@dataclass(slots=True)
+class Nest:
+    """The loops of a kernel, outermost first.
+
+    Attributes
+    ----------
+    sizes
+        Their lengths.
+    outer
+        How many of them are outside the reductions.
+    accesses
+        With strides along these loops.
+    vector
+        Which of them runs in vectors (the last one, or the last outer one), or None.
+    """
+
+    sizes: list[int]
+    outer: int
+    accesses: list[Access]
+    vector: int | None
+
+
+def nest(shape: Shape, axes: tuple[int, ...], accesses: list[Access]) -> Nest:
+    """Order and merge the axes of an iteration space."""
+    live = [i for i in range(len(shape)) if shape[i] != 1]
+    kept = [i for i in live if i not in axes]
+    reduced = [i for i in live if i in axes]
+    sizes: list[int] = []
+    columns: list[list[int]] = []  # for each loop the stride of every access
+    outer = 0
+    for group in (kept, reduced):
+        first = len(sizes)
+        for axis in group:
+            strides = [a.strides[axis] for a in accesses]
+            n = shape[axis]
+            if len(sizes) > first and all([s == t * n for s, t in zip(columns[-1], strides, strict=True)]):
+                sizes[-1] *= n
+                columns[-1] = strides
+            else:
+                sizes.append(n)
+                columns.append(strides)
+        if group is kept:
+            outer = len(sizes)
+    merged = [
+        Access(a.root, a.dtype, a.offset, tuple([c[k] for c in columns]), a.pointer) for k, a in enumerate(accesses)
+    ]
+    if not sizes:
+        vector = None
+    elif outer == len(sizes) or (live and live[-1] in axes):
+        vector = len(sizes) - 1
+    else:
+        vector = outer - 1
+    return Nest(sizes, outer, merged, vector)
+
+
+Carries = list[Value]
+
+
+def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carries], Carries]) -> Carries:
+    """``for index in range(count): carries = body(index, carries)``; the final carries."""
+    if count == 0:
+        return carries
+    if count == 1:
+        return body(constant(I64, 0), carries)
+    b.count = n = b.count + 1
+    before, head, done = b.block, f"loop{n}", f"done{n}"
+    b.lines += [f"  br label %{head}", f"{head}:"]
+    b.block = head
+    index = Value(f"%i{n}", I64)
+    inside = [Value(f"%c{n}.{k}", c.type) for k, c in enumerate(carries)]
+    at = len(b.lines)
+    after = body(index, inside)
+    step = b.iadd(index, 1)
+    more = b.emit(make_type("i1"), f"icmp ult i64 {step.text}, {count}")
+    b.lines += [f"  br i1 {more.text}, label %{head}, label %{done}", f"{done}:"]
+    phis = [f"  {index.text} = phi i64 [ 0, %{before} ], [ {step.text}, %{b.block} ]"]
+    for c, start, end in zip(inside, carries, after, strict=True):
+        assert start.type is end.type, "a carry changed its type"
+        phis.append(
+            f"  {c.text} = phi {c.type.text} [ {start.text}, %{before} ], [ {end.text}, %{b.block} ]"
+        )
+    b.lines[at:at] = phis
+    b.block = done
+    return after
+
+
+# -- reductions
+
+
+@dataclass(slots=True)
+class Reduction:
+    """An accumulator of some carries: how it starts, takes a value in, folds its lanes, and ends."""
+
+    width: int
+    identity: float
+    take: Callable[[Builder, Dtype, list[Value], Value], list[Value]]
+    join: Callable[[Builder, Dtype, list[Value], list[Value]], list[Value]]
+    finish: Callable[[Builder, Dtype, list[Value]], Value]
+
+
+def _two_sum(b: Builder, s: Value, c: Value, x: Value) -> list[Value]:
+    t = b.add(s, x)
+    z = b.sub(t, s)
+    error = b.add(b.sub(s, b.sub(t, z)), b.sub(x, z))  # Knuth: exactly s + x - t
+    return [t, b.add(c, error)]
+
+
+def _sum_take(b: Builder, dtype: Dtype, acc: list[Value], x: Value) -> list[Value]:
+    return _two_sum(b, acc[0], acc[1], x) if dtype.kind == "f" else [b.iadd(acc[0], x), acc[1]]
+
+
+def _sum_join(b: Builder, dtype: Dtype, acc: list[Value], other: list[Value]) -> list[Value]:
+    if dtype.kind != "f":
+        return [b.iadd(acc[0], other[0]), acc[1]]
+    s, c = _two_sum(b, acc[0], acc[1], other[0])
+    return [s, b.add(c, other[1])]
+
+
+def _sum_finish(b: Builder, dtype: Dtype, acc: list[Value]) -> Value:
+    if dtype.kind != "f":
+        return acc[0]
+    total = b.add(acc[0], acc[1])
+    return b.select(b.isnan(total), acc[0], total)  # beyond the finite the error is NaN, the sum is right
+
+
+def _simple(identity: float, combine: Callable[[Builder, Dtype, Value, Value], Value]) -> Reduction:
+    return Reduction(
+        1,
+        identity,
+        lambda b, dtype, acc, x: [combine(b, dtype, acc[0], x)],
+        lambda b, dtype, acc, other: [combine(b, dtype, acc[0], other[0])],
+        lambda b, dtype, acc: acc[0],
+    )
+
+
+def _larger(b: Builder, dtype: Dtype, acc: Value, x: Value) -> Value:
+    if dtype.kind == "f":
+        return b.select(b.or_(b.gt(x, acc), b.isnan(x)), x, acc)
+    return _pick(b, dtype, "gt", acc, x)
+
+
+def _smaller(b: Builder, dtype: Dtype, acc: Value, x: Value) -> Value:
+    if dtype.kind == "f":
+        return b.select(b.or_(b.lt(x, acc), b.isnan(x)), x, acc)
+    return _pick(b, dtype, "lt", acc, x)
+
+
+def _pick(b: Builder, dtype: Dtype, how: str, acc: Value, x: Value) -> Value:
+    sign = "u" if dtype.kind in "bu" else "s"
+    t = x.type
+    return b.select(b.emit(t.with_element("i1"), f"icmp {sign}{how} {t.text} {x.text}, {acc.text}"), x, acc)
+
+
+def _product(b: Builder, dtype: Dtype, acc: Value, x: Value) -> Value:
+    return b.mul(acc, x) if dtype.kind == "f" else b.imul(acc, x)
+
+
+SUM = Reduction(2, 0, _sum_take, _sum_join, _sum_finish)
+REDUCTIONS: dict[str, Callable[[Dtype], Reduction]] = {
+    "reduce_sum": lambda dtype: SUM,
+    "reduce_prod": lambda dtype: _simple(1, _product),
+    "reduce_max": lambda dtype: _simple(_lowest(dtype), _larger),
+    "reduce_min": lambda dtype: _simple(_highest(dtype), _smaller),
+    "reduce_any": lambda dtype: _simple(0, lambda b, d, acc, x: b.or_(acc, x)),
+    "reduce_all": lambda dtype: _simple(1, lambda b, d, acc, x: b.and_(acc, x)),
+}
+
+
+def _lowest(dtype: Dtype) -> float:
+    return -np.inf if dtype.kind == "f" else 0 if dtype.kind == "b" else int(np.iinfo(dtype).min)
+
+
+def _highest(dtype: Dtype) -> float:
+    return np.inf if dtype.kind == "f" else 1 if dtype.kind == "b" else int(np.iinfo(dtype).max)
+
+
+# -- the kernel
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """A kernel function without its name (``@KERNEL``), and the buffers for its parameters."""
+
+    text: str
+    roots: tuple[Any, ...]
+    loops: bool
+
+
+def loop_text(loop: Loop, views: dict[Var, View], target: Target, shared: Shared) -> KernelText:
+    """The function that runs `loop`; helpers and declarations go to `shared`."""
+    return _LoopEmitter(loop, views, target, shared).run()
+
+
+class _LoopEmitter:
+    def __init__(self, loop: Loop, views: dict[Var, View], target: Target, shared: Shared) -> None:
+        self.loop = loop
+        self.views = views
+        self.target = target
+        self.shared = shared
+        self.computed = {v for e in loop.equations for v in e.outputs}
+        self.roots: dict[Any, str] = {}
+        self.written: set[Any] = set()
+        self.index: dict[tuple[str, int], int] = {}  # what an access is for → its place in the nest
+
+    # -- planning
+
+    def run(self) -> KernelText:
+        loop = self.loop
+        accesses: list[Access] = []
+
+        def access(kind: str, key: Any, root: Any, dtype: Dtype, offset: int, strides: Sequence[int]) -> None:
+            self.index[kind, key] = len(accesses)
+            accesses.append(Access(root, dtype, offset, tuple(strides)))
+
+        for a in self._reads():
+            v = self.views[a]
+            access("read", id(a), v.root, a.aval.dtype, v.offset, v.strides)
+        for k, w in enumerate(loop.writes):
+            access("write", k, w.target.root, w.value.aval.dtype, w.target.offset, w.target.strides)
+        for k, e in enumerate(loop.reductions):
+            out = e.outputs[0]
+            kept = iter(row_major(out.aval.shape))
+            strides = [0 if i in loop.axes else next(kept) for i in range(len(loop.shape))]
+            access("reduce", k, out, out.aval.dtype, 0, strides)
+        for k, e in enumerate(loop.equations):
+            if e.primitive.name == "iota":
+                strides = [int(i == e.params["axis"]) for i in range(len(loop.shape))]
+                access("iota", k, None, INT, 0, strides)
+        self.nest = n = nest(loop.shape, loop.axes, accesses)
+        self.lanes = self._lane_count()
+        b = self.b = Builder(self.target, self.lanes, self.shared)
+        for a in n.accesses:
+            if a.root is not None:
+                a.pointer = self.roots.setdefault(a.root, f"%p{len(self.roots)}")
+        if 0 not in loop.shape or loop.reductions:
+            self._level(0, n.accesses, [])
+        parameters = ", ".join([f"ptr {p}" for p in self.roots.values()])
+        lines = "\n".join(b.lines)
+        text = f"define internal void @KERNEL({parameters}) #0 {{\nentry:\n{lines}\n  ret void\n}}\n"
+        return KernelText(text, tuple(self.roots), any([s > 1 for s in n.sizes]))
+
+    def _reads(self) -> list[Var]:
+        atoms: list[Atom] = [a for e in (*self.loop.equations, *self.loop.reductions) for a in e.inputs]
+        atoms += [w.value for w in self.loop.writes]
+        return list(dict.fromkeys([a for a in atoms if isinstance(a, Var) and a not in self.computed]))
+
+    def _lane_count(self) -> int:
+        n = self.nest
+        if n.vector is None:
+            return 1
+        dtypes = [a.dtype for a in n.accesses if a.root is not None]
+        dtypes += [v.aval.dtype for e in self.loop.equations for v in e.outputs]
+        dtypes += [e.params["dtype"] for e in self.loop.equations if "dtype" in e.params]
+        widest = max([d.itemsize for d in dtypes], default=8)
+        if any([e.primitive.name == "iota" for e in self.loop.equations]):
+            widest = 8
+        lanes = max(self.target.lanes(widest), 1)
+        size = n.sizes[n.vector]
+        while lanes > size:
+            lanes //= 2
+        return max(lanes, 1)
+
+    # -- loops
+
+    def _level(self, depth: int, pointers: list[Access], carries: Carries) -> Carries:
+        """Emit the loops from `depth` inwards; `pointers` are advanced to the indices of the outer ones."""
+        n = self.nest
+        if depth == n.outer and self.loop.reductions:
+            return self._reduce(depth, pointers)
+        if depth == len(n.sizes):
+            self._body(pointers, None, None, None)
+            return []
+        if depth == n.vector:
+            return self._vectors(depth, pointers, [], self._at_vector)
+        step = lambda i, c: self._level(depth + 1, self._advance(pointers, depth, i), c)
+        return repeat(self.b, n.sizes[depth], [], step)
+
+    def _at_vector(self, pointers: list[Access], start: Value, fresh: Value | None, carries: Carries) -> Carries:
+        n = self.nest
+        if self.loop.reductions and n.vector is not None and n.vector < n.outer:
+            self._reduce(n.outer, pointers, start)
+            return []
+        self._body(pointers, start, fresh, None)
+        return []
+
+    def _advance(self, pointers: list[Access], depth: int, index: Value) -> list[Access]:
+        out = []
+        for a in pointers:
+            stride = a.strides[depth]
+            if stride == 0 or index.text == "0":
+                out.append(a)
+            elif a.root is None:
+                moved = index if stride == 1 else self.b.imul(index, stride)
+                total = moved if not a.pointer else self.b.iadd(Value(a.pointer, I64), moved)
+                out.append(Access(a.root, a.dtype, a.offset, a.strides, total.text))
+            else:
+                moved = index if stride == 1 else self.b.imul(index, stride)
+                element = memory_element(a.dtype)
+                p = self.b.emit(make_type("i64"), f"getelementptr {element}, ptr {a.pointer}, i64 {moved.text}")
+                out.append(Access(a.root, a.dtype, a.offset, a.strides, p.text))
+        return out
+
+    def _vectors(
+        self,
+        depth: int,
+        pointers: list[Access],
+        carries: Carries,
+        body: Callable[[list[Access], Value, Value | None, Carries], Carries],
+    ) -> Carries:
+        """The vector loop: calls `body` with the first index and, if vectors overlap, the lanes that are new."""
+        size, lanes, b = self.nest.sizes[depth], self.lanes, self.b
+        count, overlap = -(-size // lanes), size % lanes != 0
+
+        def step(i: Value, c: Carries) -> Carries:
+            nominal = b.imul(i, lanes) if i.text != "0" else i
+            if not overlap:
+                return body(self._advance(pointers, depth, nominal), nominal, None, c)
+            last = size - lanes
+            inside = b.emit(make_type("i1"), f"icmp ule i64 {nominal.text}, {last}")
+            start = b.emit(I64, f"select i1 {inside.text}, i64 {nominal.text}, i64 {last}")
+            shift = self._splat(b.isub(nominal, start))
+            ids = self._lane_ids()
+            fresh = b.emit(make_type("i1", lanes), f"icmp sge {ids.type.text} {ids.text}, {shift.text}")
+            return body(self._advance(pointers, depth, start), start, fresh, c)
+
+        return repeat(b, count, carries, step)
+
+    def _lane_ids(self) -> Value:
+        t = make_type("i64", self.lanes)
+        text = "0" if self.lanes == 1 else "<" + ", ".join([f"i64 {k}" for k in range(self.lanes)]) + ">"
+        return Value(text, t)
+
+    def _splat(self, x: Value) -> Value:
+        t = make_type(x.type.element, self.lanes)
+        if self.lanes == 1:
+            return x
+        one = self.b.emit(t, f"insertelement {t.text} poison, {x.type.text} {x.text}, i64 0")
+        zeros = f"<{self.lanes} x i32> zeroinitializer"
+        return self.b.emit(t, f"shufflevector {t.text} {one.text}, {t.text} poison, {zeros}")
+
+    # -- reductions
+
+    def _reduce(self, depth: int, pointers: list[Access], lane_start: Value | None = None) -> Carries:
+        """All loops of the reductions, and the stores of their results."""
+        n, b = self.nest, self.b
+        kinds = [REDUCTIONS[e.primitive.name](e.inputs[0].aval.dtype) for e in self.loop.reductions]
+        types = [make_type(element_of(e.inputs[0].aval.dtype), self.lanes) for e in self.loop.reductions]
+        start = [constant(t, k.identity) if j == 0 else constant(t, 0)
+                 for k, t in zip(kinds, types, strict=True) for j in range(k.width)]  # fmt: skip
+
+        def inner(depth: int, pointers: list[Access], carries: Carries) -> Carries:
+            if depth == len(n.sizes):
+                return self._body(pointers, lane_start, None, carries)
+            if depth == n.vector:
+                return self._vectors(depth, pointers, carries, self._body)
+            step = lambda i, c: inner(depth + 1, self._advance(pointers, depth, i), c)
+            return repeat(b, n.sizes[depth], carries, step)
+
+        if 0 in self.loop.shape:
+            final = start
+        else:
+            final = inner(depth, pointers, start)
+        at = 0
+        for k, (e, kind) in enumerate(zip(self.loop.reductions, kinds, strict=True)):
+            dtype = e.inputs[0].aval.dtype
+            acc = final[at : at + kind.width]
+            at += kind.width
+            target = pointers[self.index["reduce", k]]
+            if lane_start is None:
+                value = kind.finish(b, dtype, self._fold(kind, dtype, acc))
+                self._store_one(value, target)
+            else:
+                assert n.vector is not None
+                self._store(kind.finish(b, dtype, acc), target, target.strides[n.vector])
+        return []
+
+    def _fold(self, kind: Reduction, dtype: Dtype, acc: list[Value]) -> list[Value]:
+        """Join the lanes by halves."""
+        lanes, b = self.lanes, self.b
+        while lanes > 1:
+            half = lanes // 2
+            low, high = [], []
+            for v in acc:
+                t, h = v.type, make_type(v.type.element, half)
+                for offset, part in ((0, low), (half, high)):
+                    if half == 1:
+                        part.append(b.emit(h, f"extractelement {t.text} {v.text}, i64 {offset}"))
+                    else:
+                        ids = f"<{half} x i32> <" + ", ".join([f"i32 {k + offset}" for k in range(half)]) + ">"
+                        part.append(b.emit(h, f"shufflevector {t.text} {v.text}, {t.text} poison, {ids}"))
+            acc = kind.join(b, dtype, low, high)
+            lanes = half
+        return acc
+
+    # -- the body
+
+    def _body(
+        self, pointers: list[Access], start: Value | None, fresh: Value | None, carries: Carries | None
+    ) -> Carries:
+        """One vector of the iteration space: loads, equations, stores, and what reductions take in."""
+        b, env = self.b, {}
+        vector = self.nest.vector
+
+        def stride(a: Access) -> int:
+            return 0 if vector is None else a.strides[vector]
+
+        def read(atom: Atom) -> Value:
+            if isinstance(atom, Literal):
+                t = make_type(element_of(atom.aval.dtype), self.lanes)
+                return constant(t, atom.value.item())
+            if atom not in env:
+                a = pointers[self.index["read", id(atom)]]
+                env[atom] = self._load(a, stride(a))
+            return env[atom]
+
+        for k, e in enumerate(self.loop.equations):
+            if e.primitive.name == "iota":
+                env[e.outputs[0]] = self._iota(e, pointers[self.index["iota", k]])
+                continue
+            assert e.primitive.emit is not None
+            inputs = [read(a) for a in e.inputs]
+            dtype = e.inputs[-1].aval.dtype
+            env[e.outputs[0]] = e.primitive.emit(b, dtype, *inputs, **e.params)
+        for k, w in enumerate(self.loop.writes):
+            a = pointers[self.index["write", k]]
+            self._store(read(w.value), a, stride(a))
+        out: Carries = []
+        if carries is not None:
+            at = 0
+            for e in self.loop.reductions:
+                x, dtype = read(e.inputs[0]), e.inputs[0].aval.dtype
+                kind = REDUCTIONS[e.primitive.name](dtype)
+                if fresh is not None:
+                    x = b.select(fresh, x, constant(x.type, kind.identity))
+                out += kind.take(b, dtype, carries[at : at + kind.width], x)
+                at += kind.width
+        return out
+
+    def _iota(self, e: Equation, a: Access) -> Value:
+        vector, b = self.nest.vector, self.b
+        base = Value(a.pointer or "0", I64)
+        value = self._splat(base) if base.text != "0" else constant(make_type("i64", self.lanes), 0)
+        step = 0 if vector is None else a.strides[vector]
+        if step and self.lanes > 1:
+            ids = self._lane_ids()
+            value = b.iadd(value, ids if step == 1 else b.imul(ids, step))
+        return convert(b, INT, value, dtype=e.params["dtype"], weak=False)
+
+    # -- memory
+
+    def _pointer(self, a: Access) -> str:
+        if a.offset == 0:
+            return a.pointer
+        p = self.b.emit(I64, f"getelementptr {memory_element(a.dtype)}, ptr {a.pointer}, i64 {a.offset}")
+        return p.text
+
+    def _load(self, a: Access, stride: int) -> Value:
+        b, element, lanes = self.b, memory_element(a.dtype), self.lanes
+        p = self._pointer(a)
+        if stride == 1 or lanes == 1:
+            t = make_type(element, lanes)
+            value = b.emit(t, f"load {t.text}, ptr {p}, align {a.dtype.itemsize}")
+        elif stride == 0:
+            one = make_type(element)
+            value = self._splat(b.emit(one, f"load {element}, ptr {p}, align {a.dtype.itemsize}"))
+        else:
+            t, one = make_type(element, lanes), make_type(element)
+            value = Value("poison", t)
+            for k in range(lanes):
+                q = b.emit(I64, f"getelementptr {element}, ptr {p}, i64 {k * stride}")
+                x = b.emit(one, f"load {element}, ptr {q.text}, align {a.dtype.itemsize}")
+                value = b.emit(t, f"insertelement {t.text} {value.text}, {element} {x.text}, i64 {k}")
+        return b.ne(value, 0) if a.dtype.kind == "b" else value
+
+    def _store(self, value: Value, a: Access, stride: int) -> None:
+        b, element, lanes = self.b, memory_element(a.dtype), self.lanes
+        p = self._pointer(a)
+        if a.dtype.kind == "b":
+            value = b.convert(value, value.type.with_element("i8"))
+        if stride == 1 or lanes == 1:
+            b.lines.append(f"  store {value.type.text} {value.text}, ptr {p}, align {a.dtype.itemsize}")
+            return
+        one = make_type(element)
+        for k in range(lanes):
+            q = b.emit(I64, f"getelementptr {element}, ptr {p}, i64 {k * stride}")
+            x = b.emit(one, f"extractelement {value.type.text} {value.text}, i64 {k}")
+            b.lines.append(f"  store {element} {x.text}, ptr {q.text}, align {a.dtype.itemsize}")
+
+    def _store_one(self, value: Value, a: Access) -> None:
+        """Store a scalar."""
+        if a.dtype.kind == "b":
+            value = self.b.convert(value, make_type("i8"))
+        self.b.lines.append(f"  store {value.type.text} {value.text}, ptr {self._pointer(a)}, align {a.dtype.itemsize}")

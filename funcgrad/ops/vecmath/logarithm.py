@@ -1,0 +1,140 @@
+"""Logarithms.
+
+    x = 2^k m, √½ ≤ m < √2;   f = m − 1, s = f / (2 + f);   log m = 2 artanh s = f − (f²/2 − s (f²/2 + R(s²)))
+
+The last form (Ng, fdlibm's e_log.c) keeps f, which is exact, apart from the small rest.
+"""
+
+from __future__ import annotations
+
+from funcgrad.ops.vecmath import coefficients as c
+from funcgrad.ops.vecmath.arithmetic import (
+    INF,
+    NAN,
+    Builder,
+    Pair,
+    Value,
+    fast_two_sum,
+    format_of,
+    pair_add,
+    pair_constant,
+    pair_div,
+    pair_mul,
+    polynomial,
+    two_product,
+    two_sum,
+)
+from funcgrad.ops.vecmath.exponential import exp, keep_small
+
+
+def decompose(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+    """(k, m, biased) with x = 2^k m, √½ ≤ m < √2, for 0 < x < inf; k as a float; `biased` = k + bias, an integer.
+
+    (Subnormal numbers are scaled up first: for them `biased` is that of the scaled number.)
+    """
+    f = format_of(x)
+    up = 2.0**f.digits
+    small = b.lt(x, f.tiny)
+    bits = b.bits(b.select(small, b.mul(x, up), x))
+    moved = b.iadd(bits, f.one - c.SQRT_HALF_BITS[f.name])  # now the exponent steps at √½
+    biased = b.lshr(moved, f.shift)
+    m = b.from_bits(b.iadd(b.and_(moved, f.fraction), c.SQRT_HALF_BITS[f.name]))
+    # an integer below 2^shift in the low bits of 2^shift is that float
+    base = 2.0**f.shift
+    number = b.from_bits(b.or_(biased, b_bits(f)))
+    k = b.sub(number, b.select(small, base + f.bias + f.digits, base + f.bias))
+    return k, m, biased
+
+
+def b_bits(f: object) -> int:
+    """The bits of 2^shift."""
+    return (f.bias + f.shift) << f.shift  # type: ignore[attr-defined]
+
+
+def log_ends(b: Builder, x: Value, y: Value) -> Value:
+    """y where 0 < x < inf; else what a logarithm is there: −inf at 0, inf at inf, NaN below 0 and at NaN."""
+    end = b.select(b.eq(x, 0.0), -INF, b.select(b.lt(x, 0.0), NAN, x))
+    inside = b.and_(b.gt(x, 0.0), b.lt(x, INF))
+    return b.select(inside, y, end)
+
+
+def log_rest(b: Builder, m: Value) -> tuple[Value, Value, Value]:
+    """(f, h, r) with log m = f − (h − r), h = f² / 2."""
+    f = b.sub(m, 1.0)  # exact
+    s = b.div(f, b.add(m, 1.0))
+    z = b.mul(s, s)
+    h = b.mul(b.mul(f, f), 0.5)
+    R = b.mul(z, polynomial(b, z, c.LOG[format_of(m).name]))
+    return f, h, b.mul(s, b.add(h, R))
+
+
+def log(b: Builder, x: Value) -> Value:
+    """Natural logarithm: 1 ulp."""
+    k, m, _ = decompose(b, x)
+    f, h, r = log_rest(b, m)
+    L1, L2 = c.LN2[format_of(x).name]
+    y = b.sub(b.mul(k, L1), b.sub(b.sub(h, b.fma(k, L2, r)), f))
+    return log_ends(b, x, y)
+
+
+def log1p(b: Builder, x: Value) -> Value:
+    """log(1 + x): 1 ulp. The rounding error e of u = 1 + x enters as e / u."""
+    F = format_of(x)
+    u, e = two_sum(b, x, b.constant(x.type, 1.0))
+    k, m, biased = decompose(b, u)
+    f, h, r = log_rest(b, m)
+    scale = b.from_bits(b.and_(b.shl(b.isub(2 * F.bias, biased), F.shift), F.one << 1 & ~F.sign))
+    e = b.mul(b.select(b.lt(x, 2.0 ** (F.digits + 2)), e, 0.0), scale)
+    e = b.mul(e, b.fma(f, b.sub(f, 1.0), 1.0))  # e / m; where e matters, f is small
+    L1, L2 = c.LN2[F.name]
+    y = b.sub(b.mul(k, L1), b.sub(b.sub(h, b.fma(k, L2, b.add(r, e))), f))
+    return keep_small(b, x, log_ends(b, u, y))
+
+
+def log_scaled(b: Builder, x: Value, factor: Pair, unit: Pair) -> Value:
+    """log(x) · factor, where factor · ln 2 = unit and k · unit[0] is exact: 1 ulp."""
+    k, m, _ = decompose(b, x)
+    f, h, r = log_rest(b, m)
+    hi = b.sub(f, h)
+    lo = b.add(b.sub(b.sub(f, hi), h), r)
+    p, e = two_product(b, hi, b.constant(x.type, factor[0]))
+    e = b.add(e, b.fma(hi, factor[1], b.mul(lo, factor[0])))
+    s, d = fast_two_sum(b, b.mul(k, unit[0]), p)
+    return log_ends(b, x, b.add(s, b.add(d, b.fma(k, unit[1], e))))
+
+
+def log2(b: Builder, x: Value) -> Value:
+    """Logarithm to base 2: 1 ulp; exact for powers of 2."""
+    return log_scaled(b, x, c.LOG2_E[format_of(x).name], (1.0, 0.0))
+
+
+def log10(b: Builder, x: Value) -> Value:
+    """Logarithm to base 10: 1 ulp."""
+    name = format_of(x).name
+    return log_scaled(b, x, c.LOG10_E[name], c.LOG10_2[name])
+
+
+def log_pair(b: Builder, x: Value) -> Pair:
+    """log(x) as a pair with a relative error of about 2^−65, for f64 x, 0 < x < inf.
+
+    2 artanh s = 2s + s z (2/3 + z (2/5 + …)), z = s²: s, z, the sum that begins with 2/3, and the products are pairs.
+    """
+    k, m, _ = decompose(b, x)
+    f = b.sub(m, 1.0)
+    s = pair_div(b, (f, b.constant(x.type, 0.0)), two_sum(b, m, b.constant(x.type, 1.0)))
+    z = pair_mul(b, s, s)
+    third, third_lo = pair_constant(b, x, c.TWO_THIRDS)
+    w, e = fast_two_sum(b, third, b.mul(z[0], polynomial(b, z[0], c.LOG_PAIR)))
+    v = pair_mul(b, s, pair_mul(b, z, (w, b.add(e, third_lo))))
+    y = pair_add(b, (b.add(s[0], s[0]), b.add(s[1], s[1])), v)
+    L1, L2 = c.LN2["f64"]
+    hi, e = fast_two_sum(b, b.mul(k, L1), y[0])
+    return fast_two_sum(b, hi, b.add(e, b.fma(k, L2, y[1])))
+
+
+def logaddexp(b: Builder, x: Value, y: Value) -> Value:
+    """log(exp(x) + exp(y)) = max + log1p(exp(−|x − y|)); of equal infinities that infinity."""
+    top = b.select(b.gt(x, y), x, y)
+    gap = b.neg(b.abs(b.sub(x, y)))
+    gap = b.select(b.eq(x, y), 0.0, gap)
+    return b.add(top, log1p(b, exp(b, gap)))

@@ -1,0 +1,170 @@
+"""Angles reduced to a quadrant: x = q π/2 + r, |r| ≤ π/4.
+
+Up to some limit (2^30 for f64 with fma, 2^20 without) π/2 is split into parts, whose products with q are exact or
+carry their error (Cody and Waite). If any lane is larger, an outlined function replaces the large lanes: it multiplies
+the significand by the 192 bits of 2/π that matter for it (Payne and Hanek), so that r is right for every float.
+"""
+
+from __future__ import annotations
+
+from funcgrad.ops.vecmath import coefficients as c
+from funcgrad.ops.vecmath.arithmetic import (
+    F64,
+    NAN,
+    Builder,
+    Pair,
+    Value,
+    fast_two_sum,
+    format_of,
+    two_product,
+    two_sum,
+)
+
+
+def reduce_angle(b: Builder, x: Value) -> tuple[Pair, Value]:
+    """(r, q): r as a pair with a relative error below an eighth of an ulp for every x; q as integers mod 4."""
+    f = format_of(x)
+    t = b.fma(x, c.TWO_OVER_PI, f.rounder)
+    k = b.sub(t, f.rounder)
+    q = b.bits(t)
+    if b.target.fma:
+        P1, P2, P3 = c.HALF_PI_WHOLE[f.name]
+        limit = c.ANGLE_LIMIT_FMA[f.name]
+        n = b.neg(k)
+        r = b.fma(n, P1, x)  # exact: a multiple of ulp(P1), below 1
+        p, e = two_product(b, n, b.constant(x.type, P2))
+        r, d = two_sum(b, r, p)
+        lo = b.add(d, b.fma(n, P3, e))
+    else:
+        P1, P2, P3, P4 = c.HALF_PI_SPLIT[f.name]
+        limit = c.ANGLE_LIMIT[f.name]
+        r = b.sub(x, b.mul(k, P1))  # the products are exact: k has fewer bits than P1, P2, P3 leave
+        r, d = two_sum(b, r, b.mul(k, -P2))
+        r, e = two_sum(b, r, b.mul(k, -P3))
+        lo = b.sub(b.add(d, e), b.mul(k, P4))
+    huge = b.ge(b.abs(x), limit)
+    name = need_large_angles(b, x, q, limit)
+    r, lo, q = b.detour(huge, name, (x, r, lo, q), (r, lo, q))
+    return (r, lo), q
+
+
+def need_large_angles(b: Builder, x: Value, q: Value, limit: float) -> str:
+    """The helper that replaces r, its error and q in every lane with |x| ≥ limit; its name."""
+    vector, words = x.type, q.type
+    name = f"vecmath.large_angles.{vector.suffix}{'' if b.target.fma else '.no_fma'}"
+
+    def text() -> str:
+        one = need_large_angle(b)
+        element, word, lanes = vector.element, words.element, vector.lanes
+        inner = b.inner(1)
+        scalar = inner.value("%x", inner.f64 if element == "double" else inner.f32)
+        if lanes > 1:
+            inner.lines.append(f"  %x = extractelement {vector} %xs, i32 %i")
+        inner.lines.append(f"  %is_large = fcmp oge {element} {inner.abs(scalar).text}, {b.constant(scalar.type, limit).text}")
+        test = inner.lines
+        inner.lines = []
+        wide = inner.convert(scalar, inner.f64)
+        r, lo, n = inner.call(one, wide)
+        if element == "float":
+            r_wide, r = r, inner.convert(r, inner.f32)
+            lo = inner.convert(inner.sub(r_wide, inner.convert(r, inner.f64)), inner.f32)
+            n = inner.convert(n, inner.i32)
+        struct = f"{{ {vector}, {vector}, {words} }}"
+        head = f"define internal {struct} @{name}({vector} {'%xs' if lanes > 1 else '%x'}, {vector} %r0, {vector} %lo0, {words} %q0) noinline nounwind {{"
+        parts = [("r", vector, element, r), ("lo", vector, element, lo), ("q", words, word, n)]
+        build = "\n".join(
+            [f"  %s0 = insertvalue {struct} poison, {vector} %r9, 0",
+             f"  %s1 = insertvalue {struct} %s0, {vector} %lo9, 1",
+             f"  %s2 = insertvalue {struct} %s1, {words} %q9, 2",
+             f"  ret {struct} %s2", "}"]
+        )  # fmt: skip
+        if lanes == 1:
+            merge = [f"  %{v}9 = phi {t} [ %{v}0, %entry ], [ {new.text}, %large ]" for v, t, _, new in parts]
+            body = ["entry:", *test, "  br i1 %is_large, label %large, label %next", "large:", *inner.lines,
+                    "  br label %next", "next:", *merge]  # fmt: skip
+        else:
+            phis = [f"  %{v}1 = phi {t} [ %{v}0, %entry ], [ %{v}9, %next ]" for v, t, _, _ in parts]
+            inserts = [f"  %{v}2 = insertelement {t} %{v}1, {e} {new.text}, i32 %i" for v, t, e, new in parts]
+            merge = [f"  %{v}9 = phi {t} [ %{v}1, %lane ], [ %{v}2, %large ]" for v, t, _, _ in parts]
+            body = ["entry:", "  br label %lane", "lane:", "  %i = phi i32 [ 0, %entry ], [ %i1, %next ]", *phis, *test,
+                    "  br i1 %is_large, label %large, label %next", "large:", *inner.lines, *inserts,
+                    "  br label %next", "next:", *merge, "  %i1 = add i32 %i, 1",
+                    f"  %more = icmp ult i32 %i1, {lanes}", "  br i1 %more, label %lane, label %done", "done:"]  # fmt: skip
+        return "\n".join([head, *body, build])
+
+    b.need_function(name, (vector, vector, vector, words), (vector, vector, words), text)
+    return name
+
+
+def need_large_angle(b: Builder) -> str:
+    """The helper for one f64 x, |x| ≥ 2^10: (r, its error, q); NaN for inf. Its name."""
+    name = "vecmath.large_angle" + ("" if b.target.fma else ".no_fma")
+    inner = b.inner(1)
+    f64, i64 = inner.f64, inner.i64
+
+    def text() -> str:
+        r, lo, q = _large_angle(inner, inner.value("%x", f64), name)
+        words = ", ".join([f"i64 {w}" for w in (0, *c.TWO_OVER_PI_WORDS)])
+        count = len(c.TWO_OVER_PI_WORDS) + 1
+        return "\n".join([
+            f"@{name}.bits = internal constant [{count} x i64] [{words}]",
+            f"define internal {{ double, double, i64 }} @{name}(double %x) noinline nounwind {{",
+            *inner.lines,
+            f"  %s0 = insertvalue {{ double, double, i64 }} poison, double {r.text}, 0",
+            f"  %s1 = insertvalue {{ double, double, i64 }} %s0, double {lo.text}, 1",
+            f"  %s2 = insertvalue {{ double, double, i64 }} %s1, i64 {q.text}, 2",
+            "  ret { double, double, i64 } %s2",
+            "}",
+        ])  # fmt: skip
+
+    b.need_function(name, (f64,), (f64, f64, i64), text)
+    return name
+
+
+def _large_angle(b: Builder, x: Value, name: str) -> tuple[Value, Value, Value]:
+    """x = ± m 2^E. Of m · 2^E · 2/π only the bits below weight 4 matter: those of m times a window of 2/π.
+
+    The window starts at weight 2 for an integer m; its 192 bits leave an error below 2^-137.
+    """
+    i64, i128 = b.i64, b.i64.with_element("i128")
+    bits = b.bits(x)
+    biased = b.and_(b.lshr(bits, 52), 0x7FF)
+    finite = b.lt(biased, 0x7FF)
+    m = b.or_(b.and_(bits, F64.fraction), 1 << 52)
+    # E = biased − 1075; bit 64 of the table (which begins with a word of zeros) has weight 1/2
+    first = b.select(finite, b.isub(biased, 1075 - 62), 0)
+    word, shift = b.lshr(first, 6), b.and_(first, 63)
+    a = []
+    for i in range(4):
+        at = b.emit(i64, f"getelementptr i64, ptr @{name}.bits, i64 {b.iadd(word, i).text}").text
+        a.append(b.emit(i64, f"load i64, ptr {at}"))
+    w0, w1, w2 = (b.intrinsic("fshl", a[i], a[i + 1], shift) for i in range(3))
+
+    def widen(v: Value) -> Value:
+        return b.emit(i128, f"zext i64 {v.text} to i128")
+
+    wide_m = widen(m)
+    low = b.lshr(b.imul(wide_m, widen(w2)), 64)
+    middle = b.iadd(b.imul(wide_m, widen(w1)), low)  # cannot overflow: m has 53 bits
+    product = b.iadd(middle, b.shl(widen(b.imul(m, w0)), 64))  # 2 bits of quadrant, 126 of fraction
+    quadrant = b.convert(b.lshr(product, 126), i64)
+    fraction = b.shl(product, 2)  # in [0, 1); the nearest quadrant makes it [−1/2, 1/2)
+    up = b.lt(fraction, 0)
+    quadrant = b.iadd(quadrant, b.emit(i64, f"zext i1 {up.text} to i64"))
+    size = b.select(up, b.isub(0, fraction), fraction)
+    b.shared.declares["declare i128 @llvm.ctlz.i128(i128, i1)"] = None
+    zeros = b.emit(i128, f"call i128 @llvm.ctlz.i128(i128 {size.text}, i1 false)")
+    aligned = b.shl(size, zeros)
+    hi = b.convert(b.convert(b.lshr(aligned, 75), i64), b.f64)  # 53 bits, then 53 more
+    lo = b.convert(b.and_(b.convert(b.lshr(aligned, 22), i64), (1 << 53) - 1), b.f64)
+    unit = b.from_bits(b.shl(b.isub(1023 - 53, b.convert(zeros, i64)), 52))
+    hi = b.mul(hi, unit)
+    lo = b.mul(b.mul(lo, unit), 2.0**-53)
+    H, H_lo, _ = c.HALF_PI_WHOLE["f64"]
+    p, e = two_product(b, hi, b.constant(b.f64, H))
+    r, r_lo = fast_two_sum(b, p, b.add(e, b.fma(hi, H_lo, b.mul(lo, H))))
+    # sign: of x, and of the fraction
+    negative = b.xor(up, b.lt(bits, 0))
+    r, r_lo = (b.select(negative, b.neg(v), v) for v in (r, r_lo))
+    quadrant = b.select(b.lt(bits, 0), b.isub(0, quadrant), quadrant)
+    return b.select(finite, r, NAN), r_lo, quadrant
