@@ -1,3 +1,6 @@
-"""From a Program to something that runs. Today: an `Executable` that evaluates with NumPy."""
+"""From a Program to machine code: simplify, schedule, emit, compile; and the `Executable` that runs it."""
 
 from funcgrad.lowering.executable import Executable, executable
+from funcgrad.ops import arithmetic, comparison, extrema, movement, powers, rounding, scalar
+
+scalar.install()

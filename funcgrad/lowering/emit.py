@@ -5,7 +5,7 @@ lie in an arena, at offsets that are reused when a value is no longer needed. Th
 
     i64 @program(ptr args)        args: arena, status, then the inputs, then the results
 
-and returns 0. A Program with an equation that has no native form is not emitted: `emit` says which.
+and returns 0. `native_form` says which equations can be emitted.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from funcgrad.core.ir import Program, Var
+from funcgrad.core.ir import Atom, Equation, Program, Var
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Shared, Target
-from funcgrad.lowering.loops import KernelText, loop_text
-from funcgrad.lowering.schedule import Kernel, Library, Loop, Product, Schedule, schedule
-from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.layout import VIEWS
+from funcgrad.lowering.loops import REDUCTIONS, KernelText, loop_text
+from funcgrad.lowering.schedule import Kernel, Loop, Product, Schedule, schedule
 from funcgrad.ops.scalar import ELEMENTS
 
 ALIGNMENT = 64
@@ -47,23 +47,23 @@ class Module:
     level: int
 
 
-def unsupported(program: Program) -> str | None:
-    """Why a Program cannot be emitted: the name of the first equation that has no native form."""
-    s = schedule(simplify(program))
-    for v in (*program.inputs, *program.outputs):
-        if v.aval.dtype.name not in ELEMENTS:
-            return f"values of dtype {v.aval.dtype}"
-    for kernel in s.kernels:
-        if isinstance(kernel, Library):
-            return kernel.equation.primitive.name
-        if isinstance(kernel, Loop):
-            for e in (*kernel.equations, *kernel.reductions):
-                if any([v.aval.dtype.name not in ELEMENTS for v in e.outputs]):
-                    return f"values of dtype {e.outputs[0].aval.dtype}"
-            for e in kernel.equations:
-                if e.primitive.emit is None and e.primitive.name != "iota":
-                    return e.primitive.name
-    return None
+def native_type(atom: Atom) -> bool:
+    """Whether native code can hold values of this type."""
+    return atom.aval.dtype.name in ELEMENTS
+
+
+def native_form(e: Equation) -> bool:
+    """Whether an equation of a flat Program can be emitted."""
+    if not all([native_type(a) for a in (*e.inputs, *e.outputs)]):
+        return False
+    kind, name = e.primitive.traits.kind, e.primitive.name
+    if kind == "elementwise":
+        return e.primitive.emit is not None
+    if kind == "reduce":
+        return name in REDUCTIONS and isinstance(e.inputs[0], Var)
+    if kind == "index":
+        return name in VIEWS or name in ("pad", "concatenate", "iota")
+    return kind == "dot" and e.outputs[0].aval.dtype.kind == "f" and all([isinstance(a, Var) for a in e.inputs])
 
 
 def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared) -> KernelText:
@@ -75,9 +75,8 @@ def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared) -> 
 
 
 def emit(program: Program, target: Target) -> Module:
-    """The LLVM text of a Program that `unsupported` has nothing against."""
-    flat = simplify(program)
-    s = schedule(flat)
+    """The LLVM text of a flat Program, all of whose equations have a native form."""
+    s = schedule(program)
     shared = Shared()
     names: dict[str, str] = {}
     functions: list[str] = []
@@ -92,11 +91,18 @@ def emit(program: Program, target: Target) -> Module:
             functions.append(k.text.replace("@KERNEL", f"@{name}", 1))
         calls.append((name, k.roots))
     offsets, arena = _arena(s, calls)
-    slots = {v: i + 2 for i, v in enumerate((*flat.inputs, *s.outputs))}
+    slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
     imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)}))
     declares = [f"declare void @{name}({', '.join(['ptr'] * 13)})" for name in imports]
     text = "\n".join(
-        [*declares, shared.text(), *functions, _driver(calls, slots, offsets), "attributes #0 = { noinline nounwind }", ""]
+        [
+            *declares,
+            shared.text(),
+            *functions,
+            _driver(calls, slots, offsets),
+            "attributes #0 = { noinline nounwind }",
+            "",
+        ]
     )
     return Module(text, arena, imports, 1 if loops else 0)
 

@@ -121,9 +121,7 @@ def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carr
     phis = [f"  {index.text} = phi i64 [ 0, %{before} ], [ {step.text}, %{b.block} ]"]
     for c, start, end in zip(inside, carries, after, strict=True):
         assert start.type is end.type, "a carry changed its type"
-        phis.append(
-            f"  {c.text} = phi {c.type.text} [ {start.text}, %{before} ], [ {end.text}, %{b.block} ]"
-        )
+        phis.append(f"  {c.text} = phi {c.type.text} [ {start.text}, %{before} ], [ {end.text}, %{b.block} ]")
     b.lines[at:at] = phis
     b.block = done
     return after

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-
 from funcgrad.base.dtypes import Dtype
 from funcgrad.core.primitive import registry
 

