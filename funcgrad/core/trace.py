@@ -42,10 +42,10 @@ from funcgrad.core.primitive import Primitive
 class Tracer:
     """Stands for an array while a function is traced. Operators and methods are installed by funcgrad.numpy."""
 
-    __slots__ = ("__weakref__", "atom", "aval", "stopped", "trace")
+    __slots__ = ("__weakref__", "atom", "aval", "owner", "stopped")
 
     def __init__(self, trace: Trace, atom: Atom) -> None:
-        self.trace = trace
+        self.owner = trace
         self.atom = atom
         self.aval: Aval = atom.aval
         self.stopped = False
@@ -115,19 +115,19 @@ class Tracer:
         return complex(value_of(self))
 
     def item(self, *args: Any) -> Any:
-        """The Python scalar; only for ``stop_gradient(x)``."""
-        if not self.stopped:
+        """The Python scalar; only of integers and bools, and of ``stop_gradient(x)``."""
+        if not self._is_plain():
             self._refuse(".item() was called on it")
         return np.asarray(value_of(self)).item(*args)
 
     def tolist(self) -> Any:
-        """Nested lists of Python scalars; only for ``stop_gradient(x)``."""
-        if not self.stopped:
+        """Nested lists of Python scalars; only of integers and bools, and of ``stop_gradient(x)``."""
+        if not self._is_plain():
             self._refuse(".tolist() was called on it")
         return np.asarray(value_of(self)).tolist()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if not self.stopped:
+        if not self._is_plain():
             self._refuse("it was turned into a plain NumPy array", advice="np.stack([a, b]), not np.array([a, b]); ")
         return np.array(value_of(self), dtype=dtype)
 
@@ -154,6 +154,10 @@ class Tracer:
             return repr(self)
         return format(shown, spec)
 
+    def _is_plain(self) -> bool:
+        """Whether its value may be given away: it has no derivative to lose."""
+        return self.stopped or self.aval.dtype.kind in "iub"
+
     def _refuse(
         self, what: str, kind: type[TracerValueError] = TracerArrayConversionError, advice: str = ""
     ) -> NoReturn:
@@ -162,7 +166,7 @@ class Tracer:
             hint=advice
             + (
                 "stop_gradient(x).value is the plain array, without derivative"
-                if self.trace.shows
+                if self.owner.shows
                 else "return it from the function, and convert the result"
             ),
         )
@@ -237,7 +241,7 @@ class Trace:
     def atom(self, x: Any) -> Atom:
         """The Var or Literal that stands for `x` here; outer tracers and arrays become inputs."""
         if type(x) is Tracer:
-            return x.atom if x.trace is self else self._capture_tracer(x)
+            return x.atom if x.owner is self else self._capture_tracer(x)
         if x.ndim == 0:
             return Literal(x[()], make_aval((), x.dtype))
         return self._capture_array(x)
@@ -273,7 +277,7 @@ class Trace:
         """Record one application of `primitive`; returns its results."""
         if self.thread != get_ident():
             self._refuse_thread()
-        inputs = tuple([a.atom if type(a) is Tracer and a.trace is self else self.atom(a) for a in args])
+        inputs = tuple([a.atom if type(a) is Tracer and a.owner is self else self.atom(a) for a in args])
         outputs = tuple([Var(a) for a in primitive.abstract(*[i.aval for i in inputs], **params)])
         source = self.source if self.source is not None else user_source()
         equation = Equation(primitive, inputs, params, outputs, source)
@@ -406,7 +410,7 @@ def bind1(primitive: Primitive, *args: Any, **params: Any) -> Any:
 
 def is_known(x: Tracer) -> bool:
     """Whether the value of `x` does not depend on the rows of a vmap."""
-    return isinstance(x.atom, Literal) or x.atom not in x.trace.unknown
+    return isinstance(x.atom, Literal) or x.atom not in x.owner.unknown
 
 
 def value_of(
@@ -417,17 +421,17 @@ def value_of(
         return x
     require_open(x, current())
     innermost = current()
-    shows = x.trace.shows and (innermost is None or innermost.shows)
+    shows = x.owner.shows and (innermost is None or innermost.shows)
     if not shows or not is_known(x):
         rows = shows and not is_known(x)
         raise error(
-            f"{describe(x)} has no value while {x.trace.name if not rows else 'the rows of vmap'} "
+            f"{describe(x)} has no value while {x.owner.name if not rows else 'the rows of vmap'} "
             f"{'is' if not rows else 'are'} traced, and {why}",
             hint=_value_hint(error, rows),
         )
     if isinstance(x.atom, Literal):
         return x.atom.array
-    return x.trace.force(x.atom)
+    return x.owner.force(x.atom)
 
 
 def _value_hint(error: type[TracerValueError], rows: bool) -> str:
@@ -439,7 +443,7 @@ def _value_hint(error: type[TracerValueError], rows: bool) -> str:
 def visible_value(x: Tracer) -> Any:
     """The value for printing, or None."""
     innermost = current()
-    if x.trace.closed or not x.trace.shows or not is_known(x) or (innermost is not None and not innermost.shows):
+    if x.owner.closed or not x.owner.shows or not is_known(x) or (innermost is not None and not innermost.shows):
         return None
     return value_of(x)
 
@@ -457,8 +461,8 @@ def _same_bits(a: Any, b: Any) -> bool:
 
 def name_of(x: Tracer) -> str:
     """The user's name of an input, or ''."""
-    if isinstance(x.atom, Var) and x.atom in x.trace.inputs:
-        return x.trace.input_names[x.trace.inputs.index(x.atom)]
+    if isinstance(x.atom, Var) and x.atom in x.owner.inputs:
+        return x.owner.input_names[x.owner.inputs.index(x.atom)]
     return ""
 
 
@@ -474,7 +478,7 @@ def describe(x: Any) -> str:
 
 def made_at(x: Tracer) -> Source | None:
     """The user's line that made `x`."""
-    for e in x.trace.equations:
+    for e in x.owner.equations:
         if x.atom in e.outputs:
             return e.source
     return None
@@ -482,7 +486,7 @@ def made_at(x: Tracer) -> Source | None:
 
 def require_open(x: Tracer, trace: Any) -> None:
     """Raise unless `x` may be used in `trace`: it belongs to it or to an open trace around it."""
-    owner = x.trace
+    owner = x.owner
     stack = trace.stack if type(trace) is Trace else ()
     if owner.thread != get_ident():
         problem = "is used in another thread than the one that traces it"

@@ -244,7 +244,7 @@ def refuse_traced(name: str, what: str, x: Any) -> None:
     """Raise for a traced value where a static one is needed, unless its value is there."""
     if type(x) is Tracer and visible_value(x) is None:
         raise ConcretizationTypeError(
-            f"{name}: {what} must be static while {x.trace.name} is traced, but depends on the value of {describe(x)}",
+            f"{name}: {what} must be static while {x.owner.name} is traced, but depends on the value of {describe(x)}",
             hint="mark the argument static: jit(f, static_argnums=...)",
         )
 
