@@ -20,9 +20,17 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.errors import ParameterError
 from funcgrad.core.ir import Aval, Program, make_aval
+from funcgrad.lowering.executable import module_text
+from funcgrad.lowering.readable import format_kernels
+from funcgrad.lowering.simplify import simplify
 from funcgrad.numpy.operands import given_dtype, given_shape
 
-STAGES = ("program",)
+STAGES: dict[str, Callable[[Program], str]] = {
+    "program": str,
+    "simplified": lambda p: str(simplify(p)),
+    "kernels": format_kernels,
+    "llvm": module_text,
+}
 
 
 def ShapeDtypeStruct(shape: Any, dtype: Any) -> Aval:
@@ -108,11 +116,20 @@ def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: An
     Parameters
     ----------
     stage
-        ``"program"``: the Program as traced.
+        ``"program"``: as traced. ``"simplified"``: one flat Program without repetition. ``"kernels"``: which
+        operations share a pass over the data, where buffers are read as ``name[offset; strides]`` unless in C
+        order. ``"llvm"``: the text that is compiled, for this processor.
+
+    Raises
+    ------
+    ParameterError
+        No such stage.
+    UnsupportedError
+        Stage ``"llvm"`` of a Program with an operation that has no native form.
     """
     require_callable(f, "show")
     if stage not in STAGES:
         raise ParameterError(f"show: there is no stage {stage!r}", hint=f"stages are {', '.join(map(repr, STAGES))}")
-    text = str(abstract_trace(f, args, kwargs, "show").program)
+    text = STAGES[stage](abstract_trace(f, args, kwargs, "show").program)
     print(text)
     return text

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.api.inspect import abstract_leaf
+from funcgrad.api.inspect import STAGES, abstract_leaf
 from funcgrad.api.tracing import (
     Traced,
     boundary,
@@ -87,9 +87,9 @@ class Lowered:
 
     def as_text(self, stage: str = "program") -> str:
         """The text of a stage."""
-        if stage != "program":
-            raise ParameterError(f"there is no stage {stage!r}", hint="stages are 'program'")
-        return str(self.program)
+        if stage not in STAGES:
+            raise ParameterError(f"there is no stage {stage!r}", hint=f"stages are {', '.join(map(repr, STAGES))}")
+        return STAGES[stage](self.program)
 
 
 class Jit:

@@ -27,14 +27,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from funcgrad.base import tree
 from funcgrad.core.array import Array
-from funcgrad.lowering.entry_text import FUNCTIONS, entry_text
+from funcgrad.lowering.entry_text import FUNCTIONS, cold, hot
 from funcgrad.lowering.machine import compile_object, header, load
 
 Dtype = np.dtype[Any]
@@ -180,6 +179,11 @@ def _numbers() -> dict[str, int]:
         "TUPLE_WORDS": tuple.__basicsize__ // WORD,
         "LIST_ITEMS": 24,
         "BYTES_DATA": bytes.__basicsize__ - 1,
+        "BUILTIN_METHOD": 16,
+        "BUILTIN_SELF": 24,
+        "METHOD_FUNCTION": 8,
+        "OBJECT_CALL": 16,
+        "OBJECT_TARGET": 24,
         "ARRAY_DATA": 16,
         "ARRAY_NDIM": 24,
         "ARRAY_SHAPE": 32,
@@ -198,6 +202,95 @@ def _numbers() -> dict[str, int]:
 NUMBERS = _numbers()
 
 
+# -- objects that are called natively
+
+
+class _Slot(ctypes.Structure):
+    _fields_ = (("slot", ctypes.c_int), ("value", ctypes.c_void_p))
+
+
+class _Member(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_int),
+        ("offset", ctypes.c_ssize_t),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+class _TypeSpec(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("basicsize", ctypes.c_int),
+        ("itemsize", ctypes.c_int),
+        ("flags", ctypes.c_uint),
+        ("slots", ctypes.POINTER(_Slot)),
+    )
+
+
+def _address(name: str) -> int:
+    value = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+    assert value is not None
+    return value
+
+
+_BASETYPE, _VECTORCALL = 1 << 10, 1 << 11
+_TP_CALL, _TP_MEMBERS, _SSIZE, _READONLY = 50, 72, 19, 1
+_TP_FLAGS = 168
+
+
+def _vectorcall_base() -> type:
+    """A class with room for a vectorcall function after the head of its instances; made as C code makes it."""
+    offset = _Member(b"__vectorcalloffset__", _SSIZE, NUMBERS["OBJECT_CALL"], _READONLY, None)
+    members = (_Member * 2)(offset)
+    slots = (_Slot * 3)(_Slot(_TP_CALL, _address("PyVectorcall_Call")), _Slot(_TP_MEMBERS, ctypes.addressof(members)))
+    size = NUMBERS["OBJECT_CALL"] + WORD
+    spec = _TypeSpec(b"funcgrad.lowering.entry.VectorcallBase", size, 0, _BASETYPE | _VECTORCALL, slots)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(_address("PyType_FromSpec"))
+    base: type = make(ctypes.addressof(spec))
+    return base
+
+
+_SUPPORTED = (
+    sys.implementation.name == "cpython"
+    and sys.maxsize == 2**63 - 1
+    and not sysconfig.get_config_var("Py_GIL_DISABLED")
+)
+_Base: Any = _vectorcall_base() if _SUPPORTED else object
+
+
+class NativeCallable(_Base):  # type: ignore[misc]
+    """An object with attributes whose calls go to a builtin without a detour through Python: see `arm`.
+
+    Instances of a subclass that defines ``__call__`` are called through it; give such an instance a class without
+    it (``x.__class__ = ...``) once it is armed.
+    """
+
+    __slots__ = ("_target",)
+    _target: Callable[..., Any]
+
+
+def arm(x: NativeCallable, target: Callable[..., Any]) -> None:
+    """Calls of `x` go to `target`, a builtin from `make_entry`; calls that run meanwhile finish with the old one."""
+    x._target = target
+    ctypes.c_void_p.from_address(id(x) + NUMBERS["OBJECT_CALL"]).value = _machinery()["call"]
+
+
+def vectorcalled(cls: type) -> type:
+    """A class decorator for subclasses of `NativeCallable` that do not define ``__call__``.
+
+    Python 3.12 and later inherit the flag that says so; for 3.11, whose layout is final, it is set here. Without it
+    calls work too, through a tuple.
+    """
+    if _SUPPORTED and sys.version_info < (3, 12):
+        flags = ctypes.c_ulong.from_address(id(cls) + _TP_FLAGS)
+        if flags.value == cls.__flags__:
+            flags.value |= _VECTORCALL
+            ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
+    return cls
+
+
 def _read(obj: Any, offset: int, kind: Any = ctypes.c_void_p) -> Any:
     return kind.from_address(id(obj) + offset).value
 
@@ -213,6 +306,8 @@ def _check_offsets() -> str:
     view = memoryview(exported)
     flags = _read(whole, n["ARRAY_FLAGS"], ctypes.c_int)
     frozen = np.frombuffer(text, np.uint8)
+    held = NativeCallable()
+    held._target = text
     facts = {
         "ob_type": all(_read(o, n["TYPE"]) == id(type(o)) for o in (x, pair, items, text, 1.0, 1, "a", {}, None)),
         "tuple": [_read(pair, n["SIZE"]), _read(pair, 8 * n["TUPLE_WORDS"])] == [2, id(x)],
@@ -235,6 +330,9 @@ def _check_offsets() -> str:
         ]
         == ["=", "|", *("=>" if sys.byteorder == "little" else "<=")],
         "metadata": not _read(x.dtype, n["DESCR_METADATA"]) and bool(_read(meta, n["DESCR_METADATA"])),
+        "builtins": [_read(len, n["BUILTIN_SELF"]), ctypes.c_char_p.from_address(_read(len, n["BUILTIN_METHOD"])).value]
+        == [id(len.__self__), b"len"],
+        "slots": _read(held, n["OBJECT_TARGET"]) == id(text) and not _read(held, n["OBJECT_CALL"]),
         "scalars": all(
             ctypes.string_at(id(v) + n["VALUE"], v.itemsize) == v.tobytes()
             for v in [np.dtype(k).type(1) for k in "?bBhHiIlLefdFD"]
@@ -259,45 +357,40 @@ _FASTCALL_KEYWORDS = 0x0082
 _NEW_FROM_DESCR, _TYPE = 94, 2  # slots of NumPy's C API
 
 
-def _address(name: str) -> int:
-    value = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-    assert value is not None
-    return value
-
-
 def _numpy_api() -> Any:
     import numpy._core._multiarray_umath as umath
 
-    get = ctypes.pythonapi.PyCapsule_GetPointer
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(_address("PyCapsule_GetPointer"))
     return ctypes.cast(get(umath._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
 
 
 @cache
-def _machinery() -> int:
-    """The address of the native function; it stays loaded for the life of the process."""
+def _machinery() -> Any:
+    """The native functions ``enter`` and ``call``; they stay loaded for the life of the process."""
     api = _numpy_api()
     objects = {"ndarray": np.ndarray, "Array": Array, "int": int, "str": str}
-    objects |= {"True": True, "False": False, "None": None, "SystemError": SystemError}
+    objects |= {"True": True, "False": False, "None": None, "builtin": type(len)}
+    objects |= {"SystemError": SystemError, "TypeError": TypeError}
     imports = {name: id(value) for name, value in objects.items()}
     imports |= {name: _address(name) for name in FUNCTIONS}
     imports["PyArray_NewFromDescr"] = api[_NEW_FROM_DESCR]
-    library = load([compile_object(header() + entry_text(NUMBERS), level=1)], ["enter"], imports)
+    objects_of = [compile_object(header() + hot(NUMBERS), level=1), compile_object(header() + cold(NUMBERS), level=0)]
+    library = load(objects_of, ["enter", "call"], imports)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))  # builtins may outlive this module
-    return library["enter"]
+    return library
 
 
 @cache
 def available() -> bool:
     """Whether this Python and NumPy lay out their objects as native entries assume."""
-    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if not _SUPPORTED:
         return False
     wrong = _check_offsets()
     if not wrong and _numpy_api()[_TYPE] != id(np.ndarray):
         wrong = "the C API"
     if wrong:
         warnings.warn(
-            f"funcgrad: native entries are off, calls go through Python: this build of Python or NumPy differs in {wrong}",
+            f"native entries are off and calls go through Python: this Python or NumPy differs in {wrong}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -565,7 +658,7 @@ def make_entry(
         *needs,
         *[id(n.table) + NUMBERS["BYTES_DATA"] for n in natives],
     ]
-    method = _MethodDef(name.encode(), _machinery(), _FASTCALL_KEYWORDS, None)
+    method = _MethodDef(name.encode(), _machinery()["enter"], _FASTCALL_KEYWORDS, None)
     owned = (_pack(head), method, fallback, context, pinned, switch, *[(n.table, n.owned) for n in natives])
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     made: Callable[..., Any] = new(_address("PyCFunction_NewEx"))(ctypes.addressof(method), owned, None)

@@ -2,6 +2,7 @@
 
 In: offsets of the fields of CPython's and NumPy's objects, and the layout of the tables. Out: text, the same in every
 process. What a specialisation expects stands in its table (see `entry`), so that a new one needs no compilation.
+``@call`` is the vectorcall function of objects that hold a builtin made of ``@enter``.
 
 Invariants. *Matching* runs no Python code, takes no reference and raises nothing: under the GIL nothing moves until a
 specialisation matches or all have failed. A field is read only after the exact type of its object was compared.
@@ -13,13 +14,16 @@ The text is LLVM's, with three abbreviations (pointers are plain, offsets in byt
 
     %x = get T %p[$NAME]      load of a field          %x = at T %p[%i]      load of element %i
     put T %v, %p[%i]          store of element %i      %q = row %p[%i]       address of word %i
+
+The functions of `hot` are those that every call goes through. They are worth LLVM's level 1 (26 ns a call less than
+at level 0), which takes several times as long to compile; the others are `cold`.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 FUNCTIONS = (
     "PyContextVar_Get",
@@ -57,7 +61,10 @@ DECLARATIONS = """
 @False = external global i8
 @None = external global i8
 @SystemError = external global i8
+@TypeError = external global i8
+@builtin = external global i8
 @no_error = private constant [45 x i8] c"the handler of a program's status must raise\\00"
+@no_target = private constant [32 x i8] c"this object has no native entry\\00"
 declare i32 @PyContextVar_Get(ptr, ptr, ptr)
 declare ptr @PyDict_GetItemWithError(ptr, ptr)
 declare ptr @PyDict_New()
@@ -87,7 +94,7 @@ declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
 # Values of an exact dict with n string keys, into %dst in the order of %keys. %order is the order of insertion that
 # the table was made from: where it is met, comparing pointers is enough.
 MATCH_DICT = """
-define internal i1 @match_dict(ptr %dict, i64 %n, ptr %keys, ptr %order, ptr %dst) {
+define i1 @match_dict(ptr %dict, i64 %n, ptr %keys, ptr %order, ptr %dst) {
 start:
   %pos = alloca i64
   %key = alloca ptr
@@ -212,7 +219,7 @@ no:
 # An argument that may be overwritten: an array that owns its writeable memory, was never exported as a buffer, and
 # shares nothing with another argument.
 MATCH_DONATED = """
-define internal i1 @match_donated(ptr %t, i64 %l, ptr %items, ptr %inputs) {
+define i1 @match_donated(ptr %t, i64 %l, ptr %items, ptr %inputs) {
 start:
   %first = get i64 %t[$LEAVES]
   %count = get i64 %t[$LEAF_COUNT]
@@ -526,7 +533,7 @@ end:
 # Arenas of an executable: a list of free blocks, changed under the GIL. A block keeps what malloc returned one word
 # before its aligned start, and the next free block two words before.
 ARENA = """
-define internal ptr @take_arena(ptr %pool) {
+define ptr @take_arena(ptr %pool) {
 start:
   %free = get ptr %pool[0]
   %empty = icmp eq ptr %free, null
@@ -554,7 +561,7 @@ align:
   ret ptr %block
 }
 
-define internal void @give_arena(ptr %pool, ptr %block) {
+define void @give_arena(ptr %pool, ptr %block) {
   %free = load ptr, ptr %pool
   %link = getelementptr i8, ptr %block, i64 -16
   store ptr %free, ptr %link
@@ -565,7 +572,7 @@ define internal void @give_arena(ptr %pool, ptr %block) {
 
 # The exception for a program that returned %code: raised by the Python function of the table.
 RAISE_STATUS = """
-define internal void @raise_status(ptr %t, i64 %code, ptr %status) {
+define void @raise_status(ptr %t, i64 %code, ptr %status) {
 start:
   %numbers = alloca [9 x ptr]
   store [9 x ptr] zeroinitializer, ptr %numbers
@@ -611,7 +618,7 @@ end:
 
 # One container of the result: takes its children out of %values and puts itself in.
 BUILD = """
-define internal i1 @build(ptr %t, ptr %op, ptr %values) {
+define i1 @build(ptr %t, ptr %op, ptr %values) {
 start:
   %kind = get i64 %op[$BUILD_KIND]
   %n = get i64 %op[$BUILD_CHILDREN]
@@ -760,7 +767,8 @@ allocate:
   %shapeoffset = get i64 %row[$OUT_SHAPE]
   %shape = row %t[%shapeoffset]
   call void @Py_IncRef(ptr %descr)
-  %new = call ptr @PyArray_NewFromDescr(ptr @Array, ptr %descr, i32 %nd, ptr %shape, ptr null, ptr null, i32 0, ptr null)
+  %new = call ptr @PyArray_NewFromDescr(ptr @Array, ptr %descr, i32 %nd, ptr %shape,
+                                        ptr null, ptr null, i32 0, ptr null)
   %failed = icmp eq ptr %new, null
   br i1 %failed, label %undo, label %setout
 setout:
@@ -925,20 +933,43 @@ fail:
 }
 """
 
-_FUNCTIONS = (
-    DECLARATIONS,
-    MATCH_DICT,
-    MATCH_ARRAY,
-    MATCH_DONATED,
-    MATCH,
-    HOLD,
-    ARENA,
-    RAISE_STATUS,
-    BUILD,
-    RUN,
-    ATTEMPT,
-    ENTER,
-)
+# The vectorcall function of an object whose slot holds a builtin made of @enter (or anything that can be called).
+CALL = """
+define ptr @call(ptr %object, ptr %args, i64 %nargsf, ptr %kwnames) {
+start:
+  %target = get ptr %object[$OBJECT_TARGET]
+  %empty = icmp eq ptr %target, null
+  br i1 %empty, label %missing, label %present
+missing:
+  call void @PyErr_SetString(ptr @TypeError, ptr @no_target)
+  ret ptr null
+present:
+  call void @Py_IncRef(ptr %target)
+  %type = get ptr %target[$TYPE]
+  %isbuiltin = icmp eq ptr %type, @builtin
+  br i1 %isbuiltin, label %method, label %other
+method:
+  %definition = get ptr %target[$BUILTIN_METHOD]
+  %function = get ptr %definition[$METHOD_FUNCTION]
+  %ours = icmp eq ptr %function, @enter
+  br i1 %ours, label %direct, label %other
+direct:
+  %self = get ptr %target[$BUILTIN_SELF]
+  %result1 = call ptr @enter(ptr %self, ptr %args, i64 %nargsf, ptr %kwnames)
+  br label %done
+other:
+  %nargs = and i64 %nargsf, 9223372036854775807
+  %result2 = call ptr @PyObject_Vectorcall(ptr %target, ptr %args, i64 %nargs, ptr %kwnames)
+  br label %done
+done:
+  %result = phi ptr [ %result1, %direct ], [ %result2, %other ]
+  call void @Py_DecRef(ptr %target)
+  ret ptr %result
+}
+"""
+
+_HOT = (MATCH_ARRAY, MATCH, HOLD, RUN, ATTEMPT, ENTER, CALL)
+_COLD = (MATCH_DICT, MATCH_DONATED, ARENA, RAISE_STATUS, BUILD)
 _GET = re.compile(r"(%\w+) = get (\w+) (%\w+)\[(-?\w+)\]")
 _AT = re.compile(r"(%\w+) = at (\w+) (%\w+)\[([%\w]+)\]")
 _PUT = re.compile(r"put (\w+) ([%\w]+), (%\w+)\[([%\w]+)\]")
@@ -946,16 +977,26 @@ _ROW = re.compile(r"= row (%\w+)\[([%\w]+)\]")
 _NUMBER = re.compile(r"\$(\w+)")
 
 
-def entry_text(numbers: Mapping[str, int]) -> str:
-    """The module without its header; `numbers` gives every ``$NAME``."""
-    text = _NUMBER.sub(lambda m: str(numbers[m[1]]), "".join(_FUNCTIONS))
+_DEFINED = re.compile(r"define (\w+ @\w+\([^)]*\))")
+
+
+def hot(numbers: Mapping[str, int]) -> str:
+    """The module of the functions that every call goes through, without header; `numbers` gives every ``$NAME``."""
+    return _module(_HOT, _COLD, numbers)
+
+
+def cold(numbers: Mapping[str, int]) -> str:
+    """The module of the others."""
+    return _module(_COLD, (), numbers)
+
+
+def _module(functions: Iterable[str], elsewhere: Iterable[str], numbers: Mapping[str, int]) -> str:
+    declarations = [f"declare {m}\n" for text in elsewhere for m in _DEFINED.findall(text)]
+    text = "".join([DECLARATIONS, *declarations, *functions])
+    text = _NUMBER.sub(lambda m: str(numbers[m[1]]), text)
     text = _GET.sub(r"\1.at = getelementptr i8, ptr \3, i64 \4\n  \1 = load \2, ptr \1.at", text)
     text = _AT.sub(r"\1.at = getelementptr \2, ptr \3, i64 \4\n  \1 = load \2, ptr \1.at", text)
     text = _ROW.sub(r"= getelementptr i64, ptr \1, i64 \2", text)
     count = itertools.count()
-    return _PUT.sub(
-        lambda m: "%put.{0} = getelementptr {1}, ptr {3}, i64 {4}\n  store {1} {2}, ptr %put.{0}".format(
-            next(count), *m.groups()
-        ),
-        text,
-    )
+    put = "%put.{0} = getelementptr {1}, ptr {3}, i64 {4}\n  store {1} {2}, ptr %put.{0}"
+    return _PUT.sub(lambda m: put.format(next(count), *m.groups()), text)

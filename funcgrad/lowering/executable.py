@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.errors import FuncgradError
+from funcgrad.base.errors import FuncgradError, UnsupportedError
 from funcgrad.core.evaluate import set_execute
 from funcgrad.core.ir import Equation, Literal, Program, Var
 from funcgrad.core.trace import eagerly
@@ -27,6 +27,24 @@ from funcgrad.lowering.builder import Target
 from funcgrad.lowering.emit import ALIGNMENT, emit, native_form, native_type
 from funcgrad.lowering.machine import Library, compile_object, header, host, load
 from funcgrad.lowering.simplify import simplify
+
+
+def this_target() -> Target:
+    """What emitted text may rely on here."""
+    h = host()
+    return Target(h.vector_bytes, h.fma, h.has("sse4.1") or h.vector_bytes > 16, h.triple)
+
+
+def module_text(program: Program) -> str:
+    """The LLVM text of a whole Program, for this processor."""
+    flat = simplify(program)
+    for e in flat.equations:
+        if not native_form(e):
+            raise UnsupportedError(
+                f"{e.primitive.name} has no native form yet: this Program runs in stages, some of them with NumPy",
+                source=e.source,
+            )
+    return header() + emit(flat, this_target()).text
 
 
 class Native:
@@ -40,8 +58,7 @@ class Native:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        h = host()
-        module = emit(program, Target(h.vector_bytes, h.fma, h.has("sse4.1") or h.vector_bytes > 16, h.triple))
+        module = emit(program, this_target())
         code = compile_object(header() + module.text, module.level)
         self.library: Library = load([code], ["program"], {name: blas.address(name) for name in module.imports})
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])

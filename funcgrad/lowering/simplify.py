@@ -64,7 +64,7 @@ class _State:
         key = (e.primitive, atoms, tuple([(k, static_key(v)) for k, v in sorted(e.params.items())]))
         found = self.seen.get(key)
         if found is None:
-            found = self.seen[key] = _folded(e, inputs) or self._record(e, inputs)
+            found = self.seen[key] = _folded(e, inputs) or _unchanged(e, inputs) or self._record(e, inputs)
         return found
 
     def _record(self, e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...]:
@@ -88,3 +88,12 @@ def _folded(e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
     with np.errstate(all="ignore"):
         values = e.primitive.evaluate(*scalars, **e.params)
     return tuple([Literal(np.asarray(v)[()], o.aval) for v, o in zip(values, e.outputs, strict=True)])
+
+
+def _unchanged(e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+    """The other operand, where one is the neutral constant of the operation: ``x * 1``, ``x - 0.0``, ``x / 1``."""
+    for position, neutral in e.primitive.neutral.items():
+        a, other = inputs[position], inputs[1 - position]
+        if isinstance(a, Literal) and a.value == neutral and not np.signbit(a.value) and other.aval == e.outputs[0].aval:
+            return (other,)
+    return None

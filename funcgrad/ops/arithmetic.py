@@ -50,6 +50,7 @@ def _sub_transpose(cts: Any, x: Any, y: Any) -> Any:
 sub_p = elementwise(sub, numpy=np.subtract, dtypes=NUMERIC, exact=True, zero="sum", domain=SMOOTH)
 sub_p.def_jvp(lambda x_dot, z, x, y: x_dot, lambda y_dot, z, x, y: neg(y_dot))
 sub_p.transpose = _sub_transpose
+sub_p.neutral = {1: 0}  # x - 0.0 is x, also for -0.0
 
 # -- negative
 
@@ -81,6 +82,7 @@ mul_p.def_jvp(
     lambda y_dot, z, x, y: mul(x, y_dot),
 )
 mul_p.transpose = _mul_transpose
+mul_p.neutral = {0: 1, 1: 1}
 
 # -- divide
 
@@ -103,6 +105,7 @@ div_p.def_jvp(
     lambda y_dot, z, x, y: neg(div(mul(y_dot, z), y)),
 )
 div_p.transpose = _div_transpose
+div_p.neutral = {1: 1}
 
 # -- select
 
@@ -176,6 +179,7 @@ mask_mul_p = elementwise(
 )  # fmt: skip
 mask_mul_p.def_jvp(lambda t_dot, z, t, c: mask_mul(t_dot, c), lambda c_dot, z, t, c: mask_mul(t, c_dot))
 mask_mul_p.transpose = _mask_mul_transpose
+mask_mul_p.neutral = {1: 1}
 mul_p.guarded = mask_mul_p
 
 
@@ -194,6 +198,7 @@ mask_div_p.def_jvp(
     lambda c_dot, z, t, c: neg(mask_mul(mask_div(t, c), div(c_dot, c))),
 )
 mask_div_p.transpose = lambda cts, t, c: (mask_div(cts[0], c), None)
+mask_div_p.neutral = {1: 1}
 div_p.guarded = mask_div_p
 
 # -- stop_gradient

@@ -333,6 +333,6 @@ def nested(x: Any) -> Any:
     return _apply("mul", s, s), e, _apply("gt", e, x)
 
 
-sample("call", a(3), a(3), program=fg.make_program(several)(a(3), a(3)), oracle="complex")
+sample("call", a(3), a(3), program=fg.make_program(several)(a(3), a(3)), oracle="difference")
 sample("call", a(3), program=fg.make_program(nested)(a(3)), oracle="difference")
 sample("call", a(3), i(1, 2, 3), program=fg.make_program(lambda x, n: (x, n))(a(3), i(1, 2, 3)))

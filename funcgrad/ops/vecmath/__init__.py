@@ -4,6 +4,10 @@ The functions are straight-line polynomials over a whole vector, for f64 and f32
 and tangent leave the line for huge angles only. No compiler is imported here.
 """
 
-from funcgrad.ops.vecmath.exponential import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
+from funcgrad.ops.vecmath.error_function import erf, erfc
+from funcgrad.ops.vecmath.exponential import exp, exp2, expm1, sigmoid
+from funcgrad.ops.vecmath.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
+from funcgrad.ops.vecmath.inverse import acos, asin, atan, atan2
 from funcgrad.ops.vecmath.logarithm import log, log1p, log2, log10, logaddexp
+from funcgrad.ops.vecmath.powers import cbrt, hypot, pow
 from funcgrad.ops.vecmath.trigonometric import cos, sin, tan

@@ -1,4 +1,4 @@
-"""exp and what is made of it: exp2, expm1, sigmoid; and the hyperbolic functions.
+"""exp, exp2, expm1 and the logistic function.
 
     x = k ln 2 + r, |r| ≤ ln 2 / 2;   exp x = 2^k (1 + r + r² P(r))
 
@@ -7,6 +7,8 @@ that are subnormal are rounded once more and nothing else.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from funcgrad.ops.vecmath import coefficients as c
 from funcgrad.ops.vecmath.arithmetic import (
@@ -21,7 +23,9 @@ from funcgrad.ops.vecmath.arithmetic import (
 )
 
 
-def reduce_exp(b: Builder, x: Value, tail: Value | None = None) -> tuple[Value, Value, Value]:
+def reduce_exp(
+    b: Builder, x: Value, tail: Value | None = None, coefficients: Sequence[float] = ()
+) -> tuple[Value, Value, Value]:
     """(t, hi, lo) with exp(x + tail) = 2^k (1 + hi + lo); the low bits of t hold k + 2 bias.
 
     |x| must be small enough for k to have 11 bits (f64) or 8 bits (f32).
@@ -33,7 +37,7 @@ def reduce_exp(b: Builder, x: Value, tail: Value | None = None) -> tuple[Value, 
     k = b.sub(t, rounder)
     r1 = b.fma(k, -L1, x)  # exact
     r = b.fma(k, -L2, r1)
-    u = b.fma(k, -L2, b.mul(b.mul(r, r), polynomial(b, r, c.EXP[f.name])))
+    u = b.fma(k, -L2, b.mul(b.mul(r, r), polynomial(b, r, coefficients or c.EXP[f.name])))
     return t, r1, u if tail is None else b.add(u, tail)
 
 
@@ -67,8 +71,10 @@ def clamp(b: Builder, x: Value, low: float, high: float) -> Value:
 
 def exp(b: Builder, x: Value) -> Value:
     """e to the power x: 1 ulp."""
-    t, hi, lo = reduce_exp(b, clamp(b, x, *c.EXP_RANGE[format_of(x).name]))
-    return finish_exp(b, t, hi, lo)
+    name = format_of(x).name
+    t, hi, lo = reduce_exp(b, clamp(b, x, *c.EXP_RANGE[name]), coefficients=c.EXP_SHORT[name])
+    p, q = powers_of_two(b, t)
+    return b.mul(b.mul(b.add(b.add(hi, lo), 1.0), p), q)
 
 
 def exp2(b: Builder, x: Value) -> Value:
@@ -110,36 +116,6 @@ def expm1(b: Builder, x: Value) -> Value:
 def sigmoid(b: Builder, x: Value) -> Value:
     """1 / (1 + exp(−x)): 2 ulp, also in the tail of negative x."""
     z = exp(b, b.neg(b.abs(x)))
-    return b.div(b.select(b.lt(x, 0.0), z, 1.0), b.add(z, 1.0))
-
-
-def tanh(b: Builder, x: Value) -> Value:
-    """Hyperbolic tangent: 1 ulp. tanh a = E / (E + 2), E = exp(2a) − 1."""
-    a = b.min(20.0 if format_of(x).digits == 53 else 10.0, b.abs(x))
-    E, _ = expm1_pair(b, b.add(a, a), 0)
-    D, D_lo = fast_two_sum(b, b.constant(x.type, 2.0), E[0])  # where E > 2 its error is at most half an ulp more
-    return b.copysign(quotient(b, E, (D, b.add(D_lo, E[1]))), x)
-
-
-def sinh(b: Builder, x: Value) -> Value:
-    """Hyperbolic sine: 1 ulp. sinh a = (E + E / (E + 1)) / 2, E = exp(a) − 1."""
-    f = format_of(x)
-    a = b.min(c.SINH_MAX[f.name], b.abs(x))
-    (E, E_lo), _ = expm1_pair(b, a, 2)
-    enough = 2.0**60  # from here on E / (E + 1) = 1
-    N = b.min(E, enough)
-    q = b.div(N, b.fma(N, 4.0, 1.0))
-    y = b.add(E, b.add(q, E_lo))
-    return keep_small(b, x, b.copysign(b.add(y, y), x))
-
-
-def cosh(b: Builder, x: Value) -> Value:
-    """Hyperbolic cosine: 1 ulp. cosh a = 2 (S + 1 / (16 S)), S = exp(a) / 4."""
-    f = format_of(x)
-    t, hi, lo = reduce_exp(b, b.min(c.SINH_MAX[f.name], b.abs(x)))
-    s, e = fast_two_sum(b, b.constant(x.type, 1.0), hi)
-    p = power_of_two(b, t, 2)
-    e = b.mul(p, b.add(e, lo))
-    s = b.mul(p, s)
-    y = b.add(s, b.add(b.div(0.0625, b.add(s, e)), e))
-    return b.add(y, y)
+    one = b.constant(x.type, 1.0)
+    top = b.select(b.lt(x, 0.0), z, one)
+    return quotient(b, (top, b.constant(x.type, 0.0)), fast_two_sum(b, one, z))

@@ -74,17 +74,25 @@ def log(b: Builder, x: Value) -> Value:
 
 
 def log1p(b: Builder, x: Value) -> Value:
-    """log(1 + x): 1 ulp. The rounding error e of u = 1 + x enters as e / u."""
-    F = format_of(x)
-    u, e = two_sum(b, x, b.constant(x.type, 1.0))
+    """log(1 + x): 1 ulp."""
+    return keep_small(b, x, log1p_pair(b, (x, b.constant(x.type, 0.0))))
+
+
+def log1p_pair(b: Builder, x: Pair, extra: Value | None = None) -> Value:
+    """log(1 + x), plus ln 2 where `extra` holds. The rounding error e of u = 1 + x enters as e / u."""
+    F = format_of(x[0])
+    u, e = two_sum(b, x[0], b.constant(x[0].type, 1.0))
+    e = b.add(e, x[1])
     k, m, biased = decompose(b, u)
+    if extra is not None:
+        k = b.select(extra, b.add(k, 1.0), k)
     f, h, r = log_rest(b, m)
     scale = b.from_bits(b.shl(b.isub(2 * F.bias, biased), F.shift))  # 2^-k
-    e = b.select(b.lt(x, 2.0 ** (F.digits + 2)), b.mul(e, scale), 0.0)
-    e = b.mul(e, b.fma(f, b.sub(f, 1.0), 1.0))  # e / m; where e matters, f is small
+    e = b.select(b.lt(u, 2.0 ** (F.digits + 2)), b.mul(e, scale), 0.0)
+    e = b.mul(e, b.fma(f, b.sub(f, 1.0), 1.0))  # e / m: where e matters, f is small
     L1, L2 = c.LN2[F.name]
     y = b.sub(b.mul(k, L1), b.sub(b.sub(h, b.fma(k, L2, b.add(r, e))), f))
-    return keep_small(b, x, log_ends(b, u, y))
+    return log_ends(b, u, y)
 
 
 def log_scaled(b: Builder, x: Value, factor: Pair, unit: Pair) -> Value:

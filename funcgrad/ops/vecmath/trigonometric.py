@@ -8,12 +8,12 @@ On |r| ≤ π/4, with z = r² and the error lo of r:
 from __future__ import annotations
 
 from funcgrad.ops.vecmath import coefficients as c
-from funcgrad.ops.vecmath.arithmetic import Builder, Pair, Value, format_of, polynomial
+from funcgrad.ops.vecmath.arithmetic import Builder, Pair, Value, fast_two_sum, format_of, polynomial, quotient
 from funcgrad.ops.vecmath.reduction import reduce_angle
 
 
-def sin_cos(b: Builder, angle: Pair) -> Pair:
-    """(sin, cos) of a reduced angle."""
+def sin_cos(b: Builder, angle: Pair) -> tuple[Pair, Pair]:
+    """(sin, cos) of a reduced angle, each as a sum not yet rounded."""
     r, lo = angle
     name = format_of(r).name
     z = b.mul(r, r)
@@ -21,35 +21,38 @@ def sin_cos(b: Builder, angle: Pair) -> Pair:
     s = b.fma(b.mul(z, r), polynomial(b, z, c.SIN[name]), b.sub(lo, b.mul(h, lo)))
     w = b.sub(1.0, h)
     e = b.fma(b.mul(z, z), polynomial(b, z, c.COS[name]), b.mul(b.neg(r), lo))
-    return b.add(r, s), b.add(w, b.add(b.sub(b.sub(1.0, w), h), e))
+    return (r, s), (w, b.add(b.sub(b.sub(1.0, w), h), e))
 
 
-def turned(b: Builder, q: Value, even: Value, odd: Value) -> Value:
-    """`even` in quadrants 0 and 2, `odd` in 1 and 3, negated in 2 and 3."""
-    f = format_of(even)
-    y = b.select(b.eq(b.and_(q, 1), 0), even, odd)
-    sign = b.and_(b.shl(q, even.type.bits - 2), f.sign)
+def pick(b: Builder, q: Value, even: Pair, odd: Pair) -> Pair:
+    """`even` in quadrants 0 and 2, `odd` in 1 and 3."""
+    is_even = b.eq(b.and_(q, 1), 0)
+    return b.select(is_even, even[0], odd[0]), b.select(is_even, even[1], odd[1])
+
+
+def turned(b: Builder, q: Value, even: Pair, odd: Pair) -> Value:
+    """The sum of `even` in quadrants 0 and 2, of `odd` in 1 and 3, negated in 2 and 3."""
+    y = b.add(*pick(b, q, even, odd))
+    sign = b.and_(b.shl(q, y.type.bits - 2), format_of(y).sign)
     return b.from_bits(b.xor(b.bits(y), sign))
 
 
 def sin(b: Builder, x: Value) -> Value:
     """Sine: 1 ulp."""
     r, q = reduce_angle(b, x)
-    s, c = sin_cos(b, r)
-    return b.select(b.eq(x, 0.0), x, turned(b, q, s, c))  # keeps −0
+    return b.select(b.eq(x, 0.0), x, turned(b, q, *sin_cos(b, r)))  # keeps −0
 
 
 def cos(b: Builder, x: Value) -> Value:
     """Cosine: 1 ulp."""
     r, q = reduce_angle(b, x)
-    s, c = sin_cos(b, r)
-    return turned(b, b.iadd(q, 1), s, c)
+    return turned(b, b.iadd(q, 1), *sin_cos(b, r))
 
 
 def tan(b: Builder, x: Value) -> Value:
-    """Tangent: 2 ulp. sin / cos, or −cos / sin in odd quadrants."""
+    """Tangent: 1 ulp. sin / cos, or −cos / sin in odd quadrants."""
     r, q = reduce_angle(b, x)
-    s, c = sin_cos(b, r)
-    even = b.eq(b.and_(q, 1), 0)
-    y = b.div(b.select(even, s, b.neg(c)), b.select(even, c, s))
-    return b.select(b.eq(x, 0.0), x, y)
+    s, c = (fast_two_sum(b, *p) for p in sin_cos(b, r))
+    sign = b.and_(b.shl(q, x.type.bits - 1), format_of(x).sign)
+    y = quotient(b, pick(b, q, s, c), pick(b, q, c, s))
+    return b.select(b.eq(x, 0.0), x, b.from_bits(b.xor(b.bits(y), sign)))

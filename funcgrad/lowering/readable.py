@@ -1,0 +1,95 @@
+"""Kernels as a reader wants them: one block per kernel, one operation a line, with the user's lines.
+
+loop (3,)  1 reduction
+  a = mul x x                              # f.py:3
+  b = reduce_sum[axes=(0,)] a
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from funcgrad.core.ir import Atom, Equation, Literal, Program, Var
+from funcgrad.core.printer import format_literal, format_param, names
+from funcgrad.lowering.layout import View, row_major
+from funcgrad.lowering.schedule import Library, Loop, Product, Schedule, schedule
+from funcgrad.lowering.simplify import simplify
+
+
+def format_kernels(program: Program) -> str:
+    """The kernels of a Program, in the order in which they run."""
+    flat = simplify(program)
+    return _Formatter(flat, schedule(flat)).text()
+
+
+class _Formatter:
+    def __init__(self, program: Program, s: Schedule) -> None:
+        self.schedule = s
+        self.names: dict[Any, str] = {}
+        taken = {n for n in program.input_names if n}
+        self.fresh: Iterator[str] = (n for n in names() if n not in taken)
+        for v, name in zip(program.inputs, program.input_names or ("",) * len(program.inputs), strict=True):
+            self.names[v] = name or next(self.fresh)
+        self.program = program
+
+    def name(self, v: Any) -> str:
+        """The name of a value or buffer."""
+        if v not in self.names:
+            self.names[v] = next(self.fresh)
+        return self.names[v]
+
+    def atom(self, a: Atom, inside: set[Any]) -> str:
+        """An operand: a constant, a register of this loop, or a view of a buffer."""
+        if isinstance(a, Literal):
+            return format_literal(a)
+        if a in inside:
+            return self.name(a)
+        return self.view(self.schedule.views[a])
+
+    def view(self, v: View) -> str:
+        """A buffer, with offset and strides where it is not read in C order."""
+        root = self.name(v.root)
+        if v.offset == 0 and v.strides == row_major(v.shape):
+            return root
+        return f"{root}[{v.offset}; {','.join(map(str, v.strides))}]"
+
+    def text(self) -> str:
+        """All kernels."""
+        blocks = [self.kernel(i, k) for i, k in enumerate(self.schedule.kernels)]
+        results = ", ".join([self.name(v) for v in self.schedule.outputs])
+        return "\n".join([*blocks, f"return {results}"])
+
+    def kernel(self, i: int, k: Any) -> str:
+        """One kernel."""
+        if isinstance(k, Product):
+            b, m, depth = k.x.shape
+            sizes = f"{f'{b} x ' if b > 1 else ''}({m},{depth}) @ ({depth},{k.y.shape[2]})"
+            return f"kernel {i}: product {sizes}\n  {self.view(k.out)} = {self.view(k.x)} @ {self.view(k.y)}"
+        if isinstance(k, Library):
+            e = k.equation
+            left = ", ".join([self.name(v) for v in e.outputs])
+            return f"kernel {i}: {e.primitive.name}\n  {left} = {self._right(e, set())}"
+        assert isinstance(k, Loop)
+        inside = {v for e in k.equations for v in e.outputs}
+        rows = [(f"{self.name(e.outputs[0])} = {self._right(e, inside)}", str(e.source or "")) for e in k.equations]
+        rows += [(f"{self.name(e.outputs[0])} = {self._right(e, inside)}", str(e.source or "")) for e in k.reductions]
+        for w in k.writes:
+            if not (isinstance(w.value, Var) and w.value is w.target.root):
+                rows.append((f"{self.view(w.target)} <- {self.atom(w.value, inside)}", ""))
+        stored = [self.name(w.target.root) for w in k.writes if w.value is w.target.root]
+        if stored:
+            rows.append((f"store {', '.join(stored)}", ""))
+        width = max([len(r[0]) for r in rows], default=0)
+        lines, previous = [f"kernel {i}: loop {k.shape}"], ""
+        for text, line in rows:
+            lines.append(f"  {text:<{width}}   # {line}" if line and line != previous else f"  {text}")
+            previous = line
+        return "\n".join(lines)
+
+    def _right(self, e: Equation, inside: set[Any]) -> str:
+        hidden = e.primitive.hidden_params
+        shown = {k: v for k, v in e.params.items() if not (k in hidden and hidden[k] in (v, None))}
+        params = " ".join([f"{k}={format_param(v, {})}" for k, v in shown.items()])
+        name = e.primitive.name + (f"[{params}]" if params else "")
+        return " ".join([name, *[self.atom(a, inside) for a in e.inputs]])
