@@ -468,24 +468,27 @@ class _Table:
 
 
 def _leaf_row(table: _Table, leaf: Leaf, item: int) -> list[int] | None:
-    dtype, shape = leaf.dtype, leaf.shape
-    if not _native_dtype(dtype):
+    dtype, shape = _native_dtype(leaf.dtype), leaf.shape
+    if dtype is None or (leaf.weak and (shape or dtype not in _PYTHON)):
         return None
     size = dtype.itemsize
     for n in shape:
         size *= n
     kind, scalar = STRONG, 0
     if leaf.weak:
-        kinds = {"f": (WEAK, float), "c": (WEAK, complex), "i": (WEAK_INT, None)}
-        kind, python = kinds[dtype.kind]
-        scalar = id(python) if python else 0
+        kind, scalar = _PYTHON[dtype]
     elif shape == ():
         kind, scalar = BOOL if dtype.kind == "b" else STRONG, id(dtype.type)
     return [item, kind, table.own(dtype), dtype.num, len(shape), table.add(shape), scalar, size]
 
 
-def _native_dtype(dtype: Dtype) -> bool:
-    return dtype.char in "?bBhHiIlLqQefdFD" and dtype == np.dtype(dtype.char) and dtype.metadata is None
+_PYTHON = {np.dtype(float): (WEAK, id(float)), np.dtype(complex): (WEAK, id(complex)), np.dtype(int): (WEAK_INT, 0)}
+
+
+def _native_dtype(dtype: Dtype) -> Dtype | None:
+    """NumPy's own object for a dtype that native code handles."""
+    plain = dtype.char in "?bBhHiIlLqQefdFD" and dtype == np.dtype(dtype.char) and dtype.metadata is None
+    return np.dtype(dtype.char) if plain else None
 
 
 def _arguments(table: _Table, spec: Spec) -> tuple[list[list[int]], list[list[int]], int] | None:
@@ -580,7 +583,8 @@ def prepare(
     nodes, leaves, items = arguments
     outputs: list[Leaf] = []
     builds, root = _results(table, spec.results, outputs)
-    if not all([_native_dtype(o.dtype) for o in outputs]):
+    dtypes = [_native_dtype(o.dtype) for o in outputs]
+    if None in dtypes:
         return None
     if unflatten is not None:
         assert isinstance(spec.results, Node) and spec.results.kind is list
@@ -588,8 +592,8 @@ def prepare(
     donated = spec.donated or (-1,) * len(outputs)
     assert len(donated) == len(outputs)
     rows = [
-        [leaves[d][0] if d >= 0 else -1, table.own(o.dtype), len(o.shape), table.add(o.shape)]
-        for o, d in zip(outputs, donated, strict=True)
+        [leaves[d][0] if d >= 0 else -1, table.own(dtype), len(o.shape), table.add(o.shape)]
+        for o, dtype, d in zip(outputs, dtypes, donated, strict=True)
     ]
     if spec.arena_size and pool is None:
         pool = ArenaPool(spec.arena_size)

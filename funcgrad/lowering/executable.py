@@ -24,6 +24,7 @@ from funcgrad.core.ir import Equation, Literal, Program, Var
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Target
+from funcgrad.lowering.cache import cached
 from funcgrad.lowering.emit import ALIGNMENT, emit, native_form, native_type
 from funcgrad.lowering.machine import Library, compile_object, header, host, load
 from funcgrad.lowering.simplify import simplify
@@ -59,7 +60,8 @@ class Native:
     def __init__(self, program: Program) -> None:
         self.program = program
         module = emit(program, this_target())
-        code = compile_object(header() + module.text, module.level)
+        text = header() + module.text
+        code = cached(text, module.level, lambda: compile_object(text, module.level))
         self.library: Library = load([code], ["program"], {name: blas.address(name) for name in module.imports})
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])
         self.arena = module.arena

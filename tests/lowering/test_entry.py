@@ -1247,7 +1247,7 @@ class Fuzzer:
         face = armed(together)
         thread = threading.Thread(target=self.mutate)
         thread.start()
-        hits = 0
+        hits = odd = 0
         try:
             for k in range(calls):
                 spec, sources, entry = self.random.choice(entries)
@@ -1256,10 +1256,11 @@ class Fuzzer:
                     hits += self.check(spec, sources, entry, args, kwargs)
                     (together, face)[k % 2](*args, **kwargs)
                 except (RuntimeError, KeyError, IndexError, TypeError):
-                    continue  # of the objects themselves, met by the matcher in Python
+                    odd += 1  # raised by the objects themselves, in the matcher in Python
         finally:
             self.stop = True
             thread.join()
+        assert odd < 0.05 * calls, odd
         return calls, hits
 
     def check(self, spec: Spec, sources: Sequence[int], entry: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
@@ -1304,6 +1305,7 @@ class Fuzzer:
 
 def fuzz(seed: int, calls: int) -> None:
     warnings.simplefilter("ignore")
+    sys.setswitchinterval(1e-4)
     done, hits = Fuzzer(seed).run(calls)
     assert 0.2 * done < hits < 0.95 * done, (done, hits)
     print(f"{done} calls, {hits} native")

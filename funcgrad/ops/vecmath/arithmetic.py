@@ -166,9 +166,9 @@ def pair_div(b: Builder, x: Pair, y: Pair) -> Pair:
     return fast_two_sum(b, q, b.mul(rest, r))
 
 
-def quotient(b: Builder, x: Pair, y: Pair) -> Value:
-    """x / y rounded once (almost): the sum of `pair_div`. Not for huge or tiny y: 1 / y must be normal."""
-    r = b.div(1.0, y[0])
+def quotient(b: Builder, x: Pair, y: Pair, reciprocal: Value | None = None) -> Value:
+    """x / y rounded once (almost): the sum of `pair_div`. Not for huge or tiny y: 1 / y[0] must be normal."""
+    r = b.div(1.0, y[0]) if reciprocal is None else reciprocal
     q = b.mul(x[0], r)
     if b.target.fma:
         rest = b.fma(b.neg(q), y[0], x[0])

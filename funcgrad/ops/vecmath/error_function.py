@@ -1,6 +1,6 @@
 """The error function and its complement.
 
-    |x| ≤ 1: erf x = x + x Q(x²);   x > 1: erfc x = exp(−x²) P(1 / (x + d)) / (x + d)
+    small |x|: erf x = x + x Q(x²);   large x: erfc x = exp(−x²) P(t) / (x + d), t = 1 − K (x − 1) / (x + d) in [−1, 1]
 """
 
 from __future__ import annotations
@@ -8,44 +8,54 @@ from __future__ import annotations
 from funcgrad.ops.vecmath import coefficients as c
 from funcgrad.ops.vecmath.arithmetic import (
     Builder,
+    Pair,
     Value,
     fast_two_sum,
     format_of,
     polynomial,
+    quotient,
     two_product,
+    two_sum,
 )
 from funcgrad.ops.vecmath.exponential import exp, powers_of_two, reduce_exp
 
 
-def scaled_erfc(b: Builder, a: Value) -> Value:
-    """exp(a²) erfc(a), for a ≥ 1."""
+def scaled_erfc(b: Builder, a: Value) -> tuple[Value, Pair, Value]:
+    """(p, d, 1/d) with exp(a²) erfc(a) = p / d, for a ≥ 1."""
     name = format_of(a).name
-    d, A, B = c.ERFC_MAP[name]
-    w = b.div(1.0, b.add(a, d))
-    return b.mul(polynomial(b, b.fma(w, A, B), c.ERFC[name]), w)
+    shift, K = c.ERFC_MAP[name]
+    d = two_sum(b, a, b.constant(a.type, shift))
+    w = b.div(1.0, d[0])
+    t = b.fma(b.mul(b.sub(a, 1.0), w), -K, 1.0)  # exact to the last digit where it matters most, near a = 1
+    return polynomial(b, t, c.ERFC[name]), d, w
 
 
 def erf(b: Builder, x: Value) -> Value:
-    """The error function 2/√π ∫₀ˣ exp(−t²) dt: 1 ulp."""
+    """The error function 2/√π ∫₀ˣ exp(−t²) dt: 2 ulp."""
     name = format_of(x).name
     a = b.min(c.ERF_ONE[name], b.abs(x))
     z = b.mul(a, a)
     inner = b.fma(a, polynomial(b, z, c.ERF[name]), a)
-    outer = b.sub(1.0, b.mul(exp(b, b.neg(z)), scaled_erfc(b, a)))
-    return b.copysign(b.select(b.gt(a, 1.0), outer, inner), x)
+    p, _, w = scaled_erfc(b, a)
+    outer = b.sub(1.0, b.mul(exp(b, b.neg(z)), b.mul(p, w)))
+    return b.copysign(b.select(b.gt(a, 1.25), outer, inner), x)
 
 
 def erfc(b: Builder, x: Value) -> Value:
     """1 − erf(x) without cancellation: 2 ulp down to the smallest subnormal numbers."""
     name = format_of(x).name
+    one = b.constant(x.type, 1.0)
     a = b.min(c.ERFC_ZERO[name], b.abs(x))
     # |x| ≤ 1: 1 − x − x Q
-    s, e = fast_two_sum(b, b.constant(x.type, 1.0), b.neg(x))
+    s, e = fast_two_sum(b, one, b.neg(x))
     inner = b.add(s, b.sub(e, b.mul(x, polynomial(b, b.mul(x, x), c.ERF[name]))))
     z, z_lo = two_product(b, a, a)
     t, hi, lo = reduce_exp(b, b.neg(z), b.neg(z_lo))
-    p, q = powers_of_two(b, t)
-    y = b.mul(b.add(b.add(hi, lo), 1.0), scaled_erfc(b, a))
-    outer = b.mul(b.mul(y, p), q)
+    s, e = fast_two_sum(b, one, hi)
+    p, d, w = scaled_erfc(b, a)
+    top, top_lo = two_product(b, s, p)
+    y = quotient(b, (top, b.fma(b.add(e, lo), p, top_lo)), d, reciprocal=w)
+    first, second = powers_of_two(b, t)
+    outer = b.mul(b.mul(y, first), second)
     outer = b.select(b.lt(x, 0.0), b.sub(2.0, outer), outer)
     return b.select(b.gt(a, 1.0), outer, inner)

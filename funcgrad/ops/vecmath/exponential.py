@@ -28,7 +28,7 @@ def reduce_exp(
 ) -> tuple[Value, Value, Value]:
     """(t, hi, lo) with exp(x + tail) = 2^k (1 + hi + lo); the low bits of t hold k + 2 bias.
 
-    |x| must be small enough for k to have 11 bits (f64) or 8 bits (f32).
+    x must be within the range of exp, which keeps k L1 exact; the tail is far smaller than 1.
     """
     f = format_of(x)
     rounder = f.rounder + 2 * f.bias
@@ -37,6 +37,8 @@ def reduce_exp(
     k = b.sub(t, rounder)
     r1 = b.fma(k, -L1, x)  # exact
     r = b.fma(k, -L2, r1)
+    if tail is not None:
+        r = b.add(r, tail)
     u = b.fma(k, -L2, b.mul(b.mul(r, r), polynomial(b, r, coefficients or c.EXP[f.name])))
     return t, r1, u if tail is None else b.add(u, tail)
 

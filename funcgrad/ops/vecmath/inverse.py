@@ -83,9 +83,11 @@ def atan2(b: Builder, y: Value, x: Value) -> Value:
     F = format_of(x)
     name = F.name
     u, w = b.abs(y), b.abs(x)
-    both = b.eq(b.min(u, w), INF)  # infinite: the diagonal
+    both = b.and_(b.eq(u, INF), b.eq(w, INF))  # infinite: the diagonal
     u, w = b.select(both, 1.0, u), b.select(both, 1.0, w)
-    scale = b.select(b.gt(b.max(u, w), 2.0 ** (F.bias - 1)), b.constant(x.type, 0.25), 1.0)  # u + w may overflow
+    top, up = b.max(u, w), 2.0 ** (F.digits + 2)  # u + w must not overflow, nor w tan π/8 be subnormal
+    scale = b.select(b.lt(top, F.tiny * up), up, b.constant(x.type, 1.0))
+    scale = b.select(b.gt(top, 2.0 ** (F.bias - 1)), 0.25, scale)
     u, w = b.mul(u, scale), b.mul(w, scale)
     middle, far = b.gt(u, b.mul(w, TAN_1)), b.gt(u, b.mul(w, TAN_3))
     total = b.add(u, w)

@@ -137,7 +137,10 @@ def log_pair(b: Builder, x: Value) -> Pair:
 
 
 def logaddexp(b: Builder, x: Value, y: Value) -> Value:
-    """log(exp(x) + exp(y)) = max + log1p(exp(−|x − y|)); of equal infinities that infinity."""
+    """log(exp(x) + exp(y)) = max + log1p(exp(−|x − y|)): 2 ulp of the larger of |max(x, y)| and log 2.
+
+    Near its zeros the two terms cancel. Of equal infinities it is that infinity.
+    """
     top = b.select(b.gt(x, y), x, y)
     gap = b.neg(b.abs(b.sub(x, y)))
     gap = b.select(b.eq(x, y), 0.0, gap)
