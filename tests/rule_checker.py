@@ -98,7 +98,7 @@ def all_primitives() -> dict[str, Primitive]:
 
 
 def require(condition: Any, message: str) -> None:
-    """Raise `RuleFailure` unless `condition`; unlike an assert it is never rewritten, and so it is fast."""
+    """Raise `RuleFailure` unless `condition`."""
     if not condition:
         raise RuleFailure(message)
 
@@ -401,11 +401,6 @@ def other_row(a: Any, r: int) -> Any:
     return np.asarray(max(int(a) - r, 0), a.dtype) if a.ndim == 0 else np.roll(a, r).reshape(a.shape)
 
 
-def row_axis(ndim: int, variant: int) -> int:
-    """Where the rows of an operand lie: first, in the middle, last, by turns."""
-    return (0, (ndim + 1) // 2, ndim)[variant % 3]
-
-
 def check_batch(p: Point, differentiable: bool) -> None:
     """vmap against a loop."""
     g, args = everything(p, differentiable)
@@ -424,7 +419,7 @@ def check_batch(p: Point, differentiable: bool) -> None:
         given = [[row[i] if flag else args[i] for i, flag in enumerate(batched)] for row in rows]
         expected = [np.stack(ys) for ys in zip(*map(row_by_row, given), strict=True)]
         for variant in range(3) if n <= 2 else [sum(subset) + subset.index(True)]:
-            places = [row_axis(a.ndim, variant + i) for i, a in enumerate(args)]
+            places = [(0, (a.ndim + 1) // 2, a.ndim)[(variant + i) % 3] for i, a in enumerate(args)]
             axes = tuple([d if flag else None for d, flag in zip(places, batched, strict=True)])
             columns = zip(args, axes, zip(*rows, strict=True), strict=True)
             stacked = [a if d is None else np.stack(column, d) for a, d, column in columns]
@@ -454,8 +449,7 @@ def check_jit(p: Point, differentiable: bool) -> None:
         require(found.dtype == expected.dtype, f"jit: result {k} has dtype {found.dtype}, not {expected.dtype}")
         if exact:
             require(same_bits(found, expected), f"jit: result {k} is {found!r}, not {expected!r}")
-        else:
-            close(f"jit: result {k}", found, expected, p.tolerance.same)
+        close(f"jit: result {k}", found, expected, p.tolerance.same)
 
 
 def check_rules(

@@ -1,6 +1,17 @@
 """From a Program to machine code: simplify, schedule, emit, compile; and the `Executable` that runs it."""
 
 from funcgrad.lowering.executable import Executable, executable
-from funcgrad.ops import arithmetic, comparison, extrema, movement, powers, rounding, scalar
+from funcgrad.ops import (
+    arithmetic,
+    comparison,
+    exponential,
+    extrema,
+    movement,
+    powers,
+    rounding,
+    scalar,
+    special,
+    trigonometric,
+)
 
 scalar.install()

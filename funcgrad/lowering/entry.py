@@ -26,15 +26,17 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from funcgrad.base import tree
 from funcgrad.core.array import Array
+from funcgrad.lowering.cache import cached
 from funcgrad.lowering.entry_text import FUNCTIONS, cold, hot
 from funcgrad.lowering.machine import compile_object, header, load
+from funcgrad.lowering.pool import LARGE, POOL, ArenaPool, Block
 
 Dtype = np.dtype[Any]
 MAX_WORDS = 4096  # items and pointers of one call live on the stack
@@ -97,6 +99,8 @@ class Spec:
         Bytes of working memory.
     release_gil : bool
         Whether other threads run meanwhile.
+    constants_first : bool
+        Whether the program takes its constants before the leaves.
     """
 
     args: tuple[Tree, ...]
@@ -106,6 +110,7 @@ class Spec:
     donated: tuple[int, ...] = ()
     arena_size: int = 0
     release_gil: bool = False
+    constants_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ def tree_of(treedef: tree.Treedef, leaves: Iterable[Leaf]) -> Tree | None:
         if node.is_leaf():
             return next(remaining)
         children = tuple([walk(c) for c in node.children()])
-        if None in children:
+        if any([c is None for c in children]):
             return None
         if node.type in (list, tuple, type(None)) or _is_namedtuple(node.type):
             return Node(node.type, children)  # type: ignore[arg-type]
@@ -153,10 +158,10 @@ def _is_namedtuple(kind: Any) -> bool:
 _FIELDS = {
     "HEAD": "TABLE_COUNT FALLBACK CONTEXT SWITCH MAX_ITEMS MAX_POINTERS MAX_LEAVES MAX_VALUES",
     "TABLE": "PROGRAM FLAGS POOL ON_STATUS ROOT ARGS KEYWORDS NAMES NODE_COUNT NODES LEAF_COUNT LEAVES "
-    "CONST_COUNT CONSTS OUT_COUNT OUTS BUILD_COUNT BUILDS DONATED_COUNT DONATED",
+    "LEAF_SLOT CONST_SLOT OUT_SLOT CONST_COUNT CONSTS OUT_COUNT OUTS BUILD_COUNT BUILDS DONATED_COUNT DONATED",
     "NODE": "NODE_KIND NODE_ITEM NODE_TYPE NODE_CHILDREN NODE_FIRST NODE_KEYS",
     "LEAF": "LEAF_ITEM LEAF_KIND LEAF_DESCR LEAF_NUMBER LEAF_NDIM LEAF_SHAPE LEAF_SCALAR LEAF_SIZE",
-    "OUT": "OUT_ITEM OUT_DESCR OUT_NDIM OUT_SHAPE",
+    "OUT": "OUT_ITEM OUT_DESCR OUT_NDIM OUT_SHAPE OUT_ALLOCATE",
     "BUILD": "BUILD_KIND BUILD_CHILDREN BUILD_FIRST BUILD_VALUE BUILD_CALL",
 }
 TUPLE, LIST, DICT, IS, NONE = range(5)
@@ -187,11 +192,13 @@ def _numbers() -> dict[str, int]:
         "ARRAY_DATA": 16,
         "ARRAY_NDIM": 24,
         "ARRAY_SHAPE": 32,
+        "ARRAY_BASE": 48,
         "ARRAY_DESCR": 56,
         "ARRAY_FLAGS": 64,
         "ARRAY_BUFFER": 80,
         "ALIGNED_CONTIGUOUS": 0x101,
-        "OWNED_WRITEABLE": 0x404,
+        "OWNED": 0x4,
+        "WRITEABLE": 0x400,
         "DESCR_ORDER": 26,
         "DESCR_NUMBER": 28,
         "DESCR_METADATA": 56,
@@ -319,6 +326,7 @@ def _check_offsets() -> str:
         "data": _read(x, n["ARRAY_DATA"]) == x.__array_interface__["data"][0],
         "shape": [ctypes.c_ssize_t.from_address(_read(x, n["ARRAY_SHAPE"]) + 8 * i).value for i in range(2)] == [2, 3],
         "ndim": [_read(a, n["ARRAY_NDIM"], ctypes.c_int) for a in (x, np.zeros(()))] == [2, 0],
+        "base": [_read(exported, n["ARRAY_BASE"]), _read(exported[1:], n["ARRAY_BASE"])] == [None, id(exported)],
         "descr": _read(x, n["ARRAY_DESCR"]) == id(x.dtype) == id(np.dtype("f8")),
         "flags": flags == whole.flags.num and flags & 0x505 == 0x505 and not x.flags.num & 1,
         "flag bits": [frozen.flags.num & 0x404, exported.flags.num & 0x404] == [0, 0x404],
@@ -368,14 +376,15 @@ def _numpy_api() -> Any:
 def _machinery() -> Any:
     """The native functions ``enter`` and ``call``; they stay loaded for the life of the process."""
     api = _numpy_api()
-    objects = {"ndarray": np.ndarray, "Array": Array, "int": int, "str": str}
+    objects = {"ndarray": np.ndarray, "Array": Array, "Block": Block, "int": int, "str": str}
     objects |= {"True": True, "False": False, "None": None, "builtin": type(len)}
     objects |= {"SystemError": SystemError, "TypeError": TypeError}
     imports = {name: id(value) for name, value in objects.items()}
     imports |= {name: _address(name) for name in FUNCTIONS}
     imports["PyArray_NewFromDescr"] = api[_NEW_FROM_DESCR]
-    objects_of = [compile_object(header() + hot(NUMBERS), level=1), compile_object(header() + cold(NUMBERS), level=0)]
-    library = load(objects_of, ["enter", "call"], imports)
+    texts = {header() + hot(NUMBERS): 1, header() + cold(NUMBERS): 0}
+    codes = [cached(text, level, partial(compile_object, text, level)) for text, level in texts.items()]
+    library = load(codes, ["enter", "call"], imports)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))  # builtins may outlive this module
     return library
 
@@ -395,45 +404,6 @@ def available() -> bool:
             stacklevel=2,
         )
     return not wrong
-
-
-# -- arenas
-
-
-class ArenaPool:
-    """Working memory for the calls of one program: a list of free blocks, used and changed by native code only."""
-
-    __slots__ = ("_words", "size")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._words = (ctypes.c_void_p * 2)(None, size)
-
-    @property
-    def address(self) -> int:
-        """Where native code finds it."""
-        return ctypes.addressof(self._words)
-
-    @property
-    def free_blocks(self) -> int:
-        """How many blocks are waiting to be used again."""
-        count, block = 0, self._words[0]
-        while block:
-            count, block = count + 1, ctypes.c_void_p.from_address(block - 16).value
-        return count
-
-    def clear(self) -> None:
-        """Give the free blocks back to the system."""
-        block, self._words[0] = self._words[0], None
-        while block:
-            raw, block = (ctypes.c_void_p.from_address(block - k).value for k in (8, 16))
-            _raw_free(raw)
-
-    def __del__(self) -> None:
-        self.clear()
-
-
-_raw_free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_address("PyMem_RawFree"))
 
 
 # -- tables
@@ -584,7 +554,7 @@ def prepare(
     outputs: list[Leaf] = []
     builds, root = _results(table, spec.results, outputs)
     dtypes = [_native_dtype(o.dtype) for o in outputs]
-    if None in dtypes:
+    if any([d is None for d in dtypes]):
         return None
     if unflatten is not None:
         assert isinstance(spec.results, Node) and spec.results.kind is list
@@ -592,7 +562,7 @@ def prepare(
     donated = spec.donated or (-1,) * len(outputs)
     assert len(donated) == len(outputs)
     rows = [
-        [leaves[d][0] if d >= 0 else -1, table.own(dtype), len(o.shape), table.add(o.shape)]
+        [leaves[d][0] if d >= 0 else -1, table.own(dtype), len(o.shape), table.add(o.shape), _allocator(table, o)]
         for o, dtype, d in zip(outputs, dtypes, donated, strict=True)
     ]
     if spec.arena_size and pool is None:
@@ -605,6 +575,9 @@ def prepare(
     table["FLAGS"] = RELEASE * spec.release_gil | HOLD * (spec.release_gil or nested)
     table["POOL"] = pool.address if pool is not None and pool.size else 0
     table["ON_STATUS"] = table.own(on_status)
+    table["LEAF_SLOT"] = 2 + len(spec.constants) * spec.constants_first
+    table["CONST_SLOT"] = 2 + len(leaves) * (not spec.constants_first)
+    table["OUT_SLOT"] = 2 + len(leaves) + len(spec.constants)
     table["ROOT"] = root
     table["ARGS"] = len(spec.args)
     table["KEYWORDS"] = len(spec.keywords)
@@ -616,6 +589,14 @@ def prepare(
     table.section("BUILD_COUNT", "BUILDS", builds)
     table.section("DONATED_COUNT", "DONATED", [[d] for d in donated if d >= 0])
     return Native(_pack(table.words), (owner, pool, *spec.constants, *table.owned), needs)
+
+
+def _allocator(table: _Table, out: Leaf) -> int:
+    """What makes a large result; 0 for the others, which native code makes."""
+    size = out.dtype.itemsize
+    for n in out.shape:
+        size *= n
+    return table.own(partial(POOL.empty, out.shape, out.dtype)) if size >= LARGE else 0
 
 
 def _constant(x: np.ndarray[Any, Any]) -> int:

@@ -66,7 +66,7 @@ no:
   ret i1 false
 }
 
-; An argument that may be overwritten: an array that owns its writeable memory, was never exported as a buffer, and
+; An argument that may be overwritten: an array that owns its writeable memory or has it from the pool, was never exported as a buffer, and
 ; shares nothing with another argument.
 define i1 @match_donated(ptr %t, i64 %l, ptr %items, ptr %inputs) {
 start:
@@ -84,12 +84,24 @@ start:
   br i1 %array, label %owner, label %no
 owner:
   %f = get i32 %x[$ARRAY_FLAGS]
-  %need = and i32 %f, $OWNED_WRITEABLE
-  %owned = icmp eq i32 %need, $OWNED_WRITEABLE
+  %w = and i32 %f, $WRITEABLE
+  %writeable = icmp ne i32 %w, 0
   %exported = get ptr %x[$ARRAY_BUFFER]
   %private = icmp eq ptr %exported, null
-  %good = and i1 %owned, %private
-  br i1 %good, label %range, label %no
+  %may = and i1 %writeable, %private
+  br i1 %may, label %memory, label %no
+memory:
+  %own = and i32 %f, $OWNED
+  %owned = icmp ne i32 %own, 0
+  br i1 %owned, label %range, label %borrowed
+borrowed:
+  %base = get ptr %x[$ARRAY_BASE]
+  %nobase = icmp eq ptr %base, null
+  br i1 %nobase, label %no, label %pooled
+pooled:
+  %basetype = get ptr %base[$TYPE]
+  %block = icmp eq ptr %basetype, @Block
+  br i1 %block, label %range, label %no
 range:
   %begin = at i64 %inputs[%l]
   %size = get i64 %mine[$LEAF_SIZE]

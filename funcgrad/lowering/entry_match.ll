@@ -57,10 +57,12 @@ no:
   ret i1 false
 }
 
-; One call against one table: objects of the argument trees into %items, data pointers of the leaves into %inputs.
-define internal i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %inputs, ptr %spill) {
+; One call against one table: objects of the argument trees into %items, data pointers of the leaves into %pointers.
+define internal i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %pointers, ptr %spill) {
 start:
   %overflow = alloca i32
+  %leafslot = get i64 %t[$LEAF_SLOT]
+  %inputs = row %pointers[%leafslot]
   %wantargs = get i64 %t[$ARGS]
   %sameargs = icmp eq i64 %nargs, %wantargs
   br i1 %sameargs, label %keywords, label %no

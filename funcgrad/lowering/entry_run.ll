@@ -38,7 +38,6 @@ define internal ptr @run(ptr %t, ptr %items, ptr %pointers, ptr %values) {
 start:
   %status = alloca [8 x i64], align 64
   store [8 x i64] zeroinitializer, ptr %status
-  %leafcount = get i64 %t[$LEAF_COUNT]
   %outcount = get i64 %t[$OUT_COUNT]
   %buildcount = get i64 %t[$BUILD_COUNT]
   %valuecount = add i64 %outcount, %buildcount
@@ -54,8 +53,8 @@ zero:
 
 constants:
   call void @hold(ptr %t, ptr %items, i1 true)
-  %inputs = row %pointers[2]
-  %const0 = row %inputs[%leafcount]
+  %constslot = get i64 %t[$CONST_SLOT]
+  %const0 = row %pointers[%constslot]
   %constcount = get i64 %t[$CONST_COUNT]
   %constoffset = get i64 %t[$CONSTS]
   %consts = row %t[%constoffset]
@@ -71,7 +70,8 @@ setconst:
   br label %const
 
 outputs:
-  %out0 = row %const0[%constcount]
+  %outslot = get i64 %t[$OUT_SLOT]
+  %out0 = row %pointers[%outslot]
   %outoffset = get i64 %t[$OUTS]
   %outrow0 = row %t[%outoffset]
   br label %out
@@ -91,6 +91,14 @@ donated:
   call void @Py_IncRef(ptr %given)
   br label %setout
 allocate:
+  %allocator = get ptr %row[$OUT_ALLOCATE]
+  %small = icmp eq ptr %allocator, null
+  br i1 %small, label %allocatesmall, label %allocatelarge
+allocatelarge:
+  %large = call ptr @PyObject_CallNoArgs(ptr %allocator)
+  %nolarge = icmp eq ptr %large, null
+  br i1 %nolarge, label %undo, label %setout
+allocatesmall:
   %descr = get ptr %row[$OUT_DESCR]
   %ndim = get i64 %row[$OUT_NDIM]
   %nd = trunc i64 %ndim to i32
@@ -102,7 +110,7 @@ allocate:
   %failed = icmp eq ptr %new, null
   br i1 %failed, label %undo, label %setout
 setout:
-  %object = phi ptr [ %given, %donated ], [ %new, %allocate ]
+  %object = phi ptr [ %given, %donated ], [ %large, %allocatelarge ], [ %new, %allocatesmall ]
   put ptr %object, %values[%o]
   %data = get ptr %object[$ARRAY_DATA]
   put ptr %data, %out0[%o]
@@ -197,7 +205,6 @@ start:
   %pointers = alloca ptr, i64 %pointerwords
   %spill = alloca i64, i64 %leafwords
   %values = alloca ptr, i64 %valuewords
-  %inputs = row %pointers[2]
   %count = get i64 %head[$TABLE_COUNT]
   %tables = row %head[$HEAD_WORDS]
   br label %next
@@ -208,7 +215,7 @@ next:
   br i1 %done, label %none, label %try
 try:
   %t = at ptr %tables[%i]
-  %hit = call i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %inputs, ptr %spill)
+  %hit = call i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %pointers, ptr %spill)
   br i1 %hit, label %found, label %next
 found:
   %result = call ptr @run(ptr %t, ptr %items, ptr %pointers, ptr %values)

@@ -46,6 +46,7 @@ FUNCTIONS = (
     "PyLong_FromLongLong",
     "PyMem_RawMalloc",
     "PyObject_Call",
+    "PyObject_CallNoArgs",
     "PyObject_CallOneArg",
     "PyObject_Vectorcall",
     "PyTuple_New",
@@ -59,6 +60,7 @@ FUNCTIONS = (
 DECLARATIONS = """
 @ndarray = external global i8
 @Array = external global i8
+@Block = external global i8
 @int = external global i8
 @str = external global i8
 @True = external global i8
@@ -85,6 +87,7 @@ declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyMem_RawMalloc(i64)
 declare ptr @PyObject_Call(ptr, ptr, ptr)
+declare ptr @PyObject_CallNoArgs(ptr)
 declare ptr @PyObject_CallOneArg(ptr, ptr)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyTuple_New(i64)

@@ -8,10 +8,12 @@ op gives the bits that its `evaluate` gives. `Op.emit` holds the emitter; an op 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import pi
 from typing import Any
 
 from funcgrad.base.dtypes import Dtype
 from funcgrad.core.primitive import registry
+from funcgrad.ops import vecmath
 
 Emitter = Callable[..., Any]
 
@@ -277,6 +279,11 @@ def _mask(combine: Emitter) -> Emitter:
     return lambda b, dtype, t, c: b.select(b.eq(t, 0.0), t, combine(b, dtype, t, c))
 
 
+def _function(emit: Emitter) -> Emitter:
+    """An elementary function of `vecmath`, which knows dtypes by the registers."""
+    return lambda b, dtype, *values: emit(b, *values)
+
+
 EMITTERS: dict[str, Emitter] = {
     "add": add,
     "sub": sub,
@@ -322,6 +329,41 @@ EMITTERS: dict[str, Emitter] = {
     "remainder": remainder,
     "floor_divide": floor_divide,
     "heaviside": heaviside,
+    "one_minus_square": lambda b, dtype, x: b.mul(b.sub(1.0, x), b.add(1.0, x)),
+    "deg2rad": lambda b, dtype, x: b.mul(x, float(dtype.type(pi / 180))),
+    "rad2deg": lambda b, dtype, x: b.mul(x, float(dtype.type(180 / pi))),
+    **{
+        name: _function(emit)
+        for name, emit in {
+            "exp": vecmath.exp,
+            "exp2": vecmath.exp2,
+            "expm1": vecmath.expm1,
+            "log": vecmath.log,
+            "log2": vecmath.log2,
+            "log10": vecmath.log10,
+            "log1p": vecmath.log1p,
+            "logaddexp": vecmath.logaddexp,
+            "sigmoid": vecmath.sigmoid,
+            "sin": vecmath.sin,
+            "cos": vecmath.cos,
+            "tan": vecmath.tan,
+            "arcsin": vecmath.asin,
+            "arccos": vecmath.acos,
+            "arctan": vecmath.atan,
+            "arctan2": vecmath.atan2,
+            "sinh": vecmath.sinh,
+            "cosh": vecmath.cosh,
+            "tanh": vecmath.tanh,
+            "arcsinh": vecmath.asinh,
+            "arccosh": vecmath.acosh,
+            "arctanh": vecmath.atanh,
+            "erf": vecmath.erf,
+            "erfc": vecmath.erfc,
+            "cbrt": vecmath.cbrt,
+            "hypot": vecmath.hypot,
+            "pow": vecmath.pow,
+        }.items()
+    },
 }
 
 

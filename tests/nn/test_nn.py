@@ -80,7 +80,7 @@ def test_forward_and_reverse_mode_agree(f: Callable[..., Any]) -> None:
     forward = fg.jvp(f, (x,), (ones,))[1]
     reverse = fg.grad(lambda v: f(v).sum())(x)
     assert np.allclose(forward, reverse, rtol=1e-14, atol=0)
-    assert np.array_equal(fg.jit(f)(x), f(x))
+    np.testing.assert_allclose(fg.jit(f)(x), f(x), rtol=1e-14)  # elementary functions: within their error
     assert np.array_equal(fg.vmap(f)(x), f(x))
 
 

@@ -38,7 +38,7 @@ def erf(b: Builder, x: Value) -> Value:
     inner = b.fma(a, polynomial(b, z, c.ERF[name]), a)
     p, _, w = scaled_erfc(b, a)
     outer = b.sub(1.0, b.mul(exp(b, b.neg(z)), b.mul(p, w)))
-    return b.copysign(b.select(b.gt(a, 1.25), outer, inner), x)
+    return b.copysign(b.select(b.gt(a, 1.0), outer, inner), x)
 
 
 def erfc(b: Builder, x: Value) -> Value:
