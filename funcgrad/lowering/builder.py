@@ -73,7 +73,7 @@ class Type:
         As intrinsics are named: ``"v8f64"``.
     """
 
-    __slots__ = ("bits", "constants", "element", "is_float", "lanes", "suffix", "text")
+    __slots__ = ("bits", "element", "fma", "is_float", "lanes", "suffix", "text")
 
     def __init__(self, element: str, lanes: int) -> None:
         self.element = element
@@ -82,7 +82,7 @@ class Type:
         self.bits = {"double": 64, "float": 32}.get(element) or int(element[1:])
         self.text = element if lanes == 1 else f"<{lanes} x {element}>"
         self.suffix = ("" if lanes == 1 else f"v{lanes}") + (f"f{self.bits}" if self.is_float else element)
-        self.constants: dict[tuple[type, Number | str], Value] = {}
+        self.fma = f"@llvm.fma.{self.suffix}"
 
     def __repr__(self) -> str:
         return self.text
@@ -104,6 +104,7 @@ class Value(NamedTuple):
 
 Operand = Value | float | int
 
+_tuple = tuple.__new__  # a NamedTuple's own constructor is a Python function: twice the time
 _types: dict[tuple[str, int], Type] = {}
 
 
@@ -117,23 +118,16 @@ def make_type(element: str, lanes: int = 1) -> Type:
 
 def constant(type: Type, value: Number) -> Value:
     """A constant in every lane; a float is rounded to the type, an integer must fit its bits."""
-    # -0.0 == 0.0 and hash alike: the text of a float tells them apart
-    key = (float, float(value).hex()) if type.is_float else (int, value)
-    found = type.constants.get(key)
-    if found is None:
-        if type.is_float:
-            value = float(value)
-            if type.bits == 32:
-                value = _to_single(value)
-            text = f"0x{unpack('<Q', pack('<d', value))[0]:016X}"
-        else:
-            if value != int(value) or not -(1 << (type.bits - 1)) <= value < 1 << type.bits:
-                raise ValueError(f"{value} is not a constant of type {type}")
-            text = str(int(value)) if type.bits > 1 else str(bool(value)).lower()
-        if type.lanes > 1:
-            text = f"splat ({type.element} {text})"
-        found = type.constants[key] = Value(text, type)
-    return found
+    if type.is_float:
+        value = float(value)
+        if type.bits == 32:
+            value = _to_single(value)
+        text = f"0x{unpack('<Q', pack('<d', value))[0]:016X}"
+    else:
+        if value != int(value) or not -(1 << (type.bits - 1)) <= value < 1 << type.bits:
+            raise ValueError(f"{value} is not a constant of type {type}")
+        text = str(int(value)) if type.bits > 1 else str(bool(value)).lower()
+    return Value(text if type.lanes == 1 else f"splat ({type.element} {text})", type)
 
 
 def _to_single(value: float) -> float:
@@ -160,10 +154,11 @@ class Function:
 
 @dataclass(slots=True)
 class Shared:
-    """What the functions of one module have in common: intrinsics to declare, and outlined helpers by name."""
+    """What the functions of one module have in common: intrinsics to declare, outlined helpers by name, constants."""
 
     declares: dict[str, None] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
+    constants: dict[tuple[Type, Number | str], Value] = field(default_factory=dict)
 
     def text(self) -> str:
         """The declarations and helper functions, to be written once into the module."""
@@ -201,6 +196,7 @@ class Builder:
         self.block = block
         self.lines: list[str] = []
         self.count = 0
+        self.intrinsics: set[str] = set()  # declared by this builder
         self.f64, self.f32, self.i64, self.i32, self.i1 = (
             make_type(e, lanes) for e in ("double", "float", "i64", "i32", "i1")
         )
@@ -212,46 +208,52 @@ class Builder:
         return Value(text, type)
 
     def constant(self, type: Type, value: Number) -> Value:
-        """A constant in every lane."""
-        return constant(type, value)
+        """A constant in every lane; a float is rounded to the type, an integer must fit its bits."""
+        key = type, value or str(value)  # -0.0 == 0.0, and they hash alike: the text tells them apart
+        found = self.shared.constants.get(key)
+        if found is None:
+            found = self.shared.constants[key] = constant(type, value)
+        return found
 
     def emit(self, type: Type, text: str) -> Value:
         """Any instruction, unchecked: the operations below check their operands."""
         self.count = n = self.count + 1
         name = f"%v{n}"
         self.lines.append(f"  {name} = {text}")
-        return Value(name, type)
+        return _tuple(Value, (name, type))
 
     def _pair(self, x: Operand, y: Operand) -> tuple[Value, Value]:
         if type(x) is not Value:
             if type(y) is not Value:
                 raise TypeError("one operand at least must be a value: two numbers have no type")
-            x = constant(y.type, x)
+            x = self.constant(y.type, x)
         elif type(y) is not Value:
-            y = constant(x.type, y)
+            y = self.constant(x.type, y)
         if x.type is not y.type:
             raise TypeError(f"operands have different types: {x.type} and {y.type}")
         return x, y
 
     def _float(self, op: str, x: Operand, y: Operand) -> Value:
-        x, y = self._pair(x, y)
-        t = x.type
+        if type(x) is not Value or type(y) is not Value or x[1] is not y[1]:
+            x, y = self._pair(x, y)
+        t = x[1]
         if not t.is_float:
             raise TypeError(f"{op}: operands are {t}, not floats")
         self.count = n = self.count + 1
         name = f"%v{n}"
-        self.lines.append(f"  {name} = {op} {t.text} {x.text}, {y.text}")
-        return Value(name, t)
+        self.lines.append(f"  {name} = {op} {t.text} {x[0]}, {y[0]}")
+        return _tuple(Value, (name, t))
 
     def _int(self, op: str, x: Operand, y: Operand) -> Value:
-        x, y = self._pair(x, y)
-        t = x.type
+        if type(x) is not Value or type(y) is not Value or x[1] is not y[1]:
+            x, y = self._pair(x, y)
+        t = x[1]
         if t.is_float:
             raise TypeError(f"{op}: operands are {t}, not integers")
         self.count = n = self.count + 1
         name = f"%v{n}"
-        self.lines.append(f"  {name} = {op} {t.text} {x.text}, {y.text}")
-        return Value(name, t)
+        self.lines.append(f"  {name} = {op} {t.text} {x[0]}, {y[0]}")
+        return _tuple(Value, (name, t))
 
     def intrinsic(self, name: str, *args: Value) -> Value:
         """Call ``llvm.<name>`` on operands of one type, with a result of that type."""
@@ -259,8 +261,13 @@ class Builder:
         if any([a.type is not t for a in args]):
             raise TypeError(f"llvm.{name}: operands have different types: {', '.join(str(a.type) for a in args)}")
         full = f"@llvm.{name}.{t.suffix}"
-        self.shared.declares[f"declare {t.text} {full}({', '.join([t.text] * len(args))})"] = None
+        if full not in self.intrinsics:
+            self._declare(full, t, len(args))
         return self.emit(t, f"call {t.text} {full}({', '.join([f'{t.text} {a.text}' for a in args])})")
+
+    def _declare(self, name: str, type: Type, arity: int) -> None:
+        self.intrinsics.add(name)
+        self.shared.declares[f"declare {type.text} {name}({', '.join([type.text] * arity)})"] = None
 
     def _float_intrinsic(self, name: str, x: Value) -> Value:
         if type(x) is not Value or not x.type.is_float:
@@ -291,13 +298,13 @@ class Builder:
             return self._float("fadd", self._float("fmul", x, y), z)
         x, y = self._pair(x, y)
         _, z = self._pair(x, z)
-        t = x.type
+        t = x[1]
         if not t.is_float:
             raise TypeError(f"fma: operands are {t}, not floats")
-        self.shared.declares[f"declare {t.text} @llvm.fma.{t.suffix}({t.text}, {t.text}, {t.text})"] = None
-        return self.emit(
-            t, f"call {t.text} @llvm.fma.{t.suffix}({t.text} {x.text}, {t.text} {y.text}, {t.text} {z.text})"
-        )
+        if t.fma not in self.intrinsics:
+            self._declare(t.fma, t, 3)
+        a = t.text
+        return self.emit(t, f"call {a} {t.fma}({a} {x[0]}, {a} {y[0]}, {a} {z[0]})")
 
     def neg(self, x: Value) -> Value:
         """−x: flips the sign bit."""
@@ -382,9 +389,15 @@ class Builder:
 
     def isnan(self, x: Value) -> Value:
         """x is NaN."""
-        if not x.type.is_float:
-            raise TypeError(f"isnan: operand {x!r} is not a float value")
-        return self.emit(make_type("i1", x.type.lanes), f"fcmp uno {x.type.text} {x.text}, {x.text}")
+        return self.unordered(x, x)
+
+    def unordered(self, x: Operand, y: Operand) -> Value:
+        """x or y is NaN."""
+        x, y = self._pair(x, y)
+        t = x.type
+        if not t.is_float:
+            raise TypeError(f"unordered: operands are {t}, not floats")
+        return self.emit(make_type("i1", t.lanes), f"fcmp uno {t.text} {x.text}, {y.text}")
 
     def select(self, condition: Value, x: Operand, y: Operand) -> Value:
         """x where `condition` holds, else y."""

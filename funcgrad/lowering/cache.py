@@ -1,7 +1,7 @@
 """Object code on disk, so that a Program compiles once per machine and not once per process.
 
 An entry is named by the hash of everything that decides its bytes: our text, the processor and its features, the
-level, and the versions of llvmlite and funcgrad. The file holds a mark, the hash of the code, and the code; nothing
+level, and the version of llvmlite. The file holds a mark, the hash of the code, and the code; nothing
 in it is unpickled or evaluated, and one that does not fit its hash is ignored with a warning and written again. Files
 appear by renaming, in a folder that only the user can write.
 
@@ -17,10 +17,7 @@ import stat
 import tempfile
 import warnings
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
-
-import platformdirs
 
 from funcgrad.lowering.machine import host
 
@@ -33,13 +30,19 @@ def folder() -> Path | None:
     given = os.environ.get("FUNCGRAD_CACHE_DIR")
     if given == "":
         return None
-    return Path(given) if given else Path(platformdirs.user_cache_dir("funcgrad", appauthor=False))
+    if given:
+        return Path(given)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("funcgrad", appauthor=False))
 
 
 def key(text: str, level: int) -> str:
     """The name of an entry."""
+    import llvmlite
+
     h = host()
-    parts = (text, str(level), h.triple, h.cpu, h.features, version("llvmlite"), version("numpy"))
+    parts = (text, str(level), h.triple, h.cpu, h.features, llvmlite.__version__)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

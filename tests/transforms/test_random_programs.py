@@ -345,7 +345,7 @@ def test_jit_gives_the_same_bits(f: Drawn) -> None:
             assert same_bits(a, b) if exact else np.allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
-@EXAMPLES
+@settings(max_examples=15)  # each compiles four long Programs
 @given(programs())
 def test_jit_is_evaluation(f: Drawn) -> None:
     note(repr(f))

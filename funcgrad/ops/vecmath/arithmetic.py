@@ -144,30 +144,8 @@ def pair_constant(b: Builder, like: Value, value: tuple[float, float]) -> Pair:
     return b.constant(like.type, value[0]), b.constant(like.type, value[1])
 
 
-def pair_add(b: Builder, x: Pair, y: Pair) -> Pair:
-    """x + y, for |x| ≥ |y| or no cancellation."""
-    s, e = two_sum(b, x[0], y[0])
-    return fast_two_sum(b, s, b.add(e, b.add(x[1], y[1])))
-
-
-def pair_mul(b: Builder, x: Pair, y: Pair) -> Pair:
-    """x · y, to about two bits less than twice the precision."""
-    p, e = two_product(b, x[0], y[0])
-    e = b.add(e, b.fma(x[0], y[1], b.mul(x[1], y[0])))
-    return fast_two_sum(b, p, e)
-
-
-def pair_div(b: Builder, x: Pair, y: Pair) -> Pair:
-    """x / y, one division."""
-    r = b.div(1.0, y[0])
-    q = b.mul(x[0], r)
-    p, e = two_product(b, q, y[0])
-    rest = b.sub(b.add(b.sub(b.sub(x[0], p), e), x[1]), b.mul(q, y[1]))
-    return fast_two_sum(b, q, b.mul(rest, r))
-
-
 def quotient(b: Builder, x: Pair, y: Pair, reciprocal: Value | None = None) -> Value:
-    """x / y rounded once (almost): the sum of `pair_div`. Not for huge or tiny y: 1 / y[0] must be normal."""
+    """x / y, rounded once and little more, with one division. Not for huge or tiny y: 1 / y[0] must be normal."""
     r = b.div(1.0, y[0]) if reciprocal is None else reciprocal
     q = b.mul(x[0], r)
     if b.target.fma:

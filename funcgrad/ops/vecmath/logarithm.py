@@ -16,10 +16,7 @@ from funcgrad.ops.vecmath.arithmetic import (
     Value,
     fast_two_sum,
     format_of,
-    pair_add,
     pair_constant,
-    pair_div,
-    pair_mul,
     polynomial,
     two_product,
     two_sum,
@@ -66,11 +63,15 @@ def log_rest(b: Builder, m: Value) -> tuple[Value, Value, Value]:
 
 def log(b: Builder, x: Value) -> Value:
     """Natural logarithm: 1 ulp."""
+    return log_ends(b, x, log_inside(b, x))
+
+
+def log_inside(b: Builder, x: Value) -> Value:
+    """The logarithm where 0 < x < inf, anything elsewhere."""
     k, m, _ = decompose(b, x)
     f, h, r = log_rest(b, m)
     L1, L2 = c.LN2[format_of(x).name]
-    y = b.sub(b.mul(k, L1), b.sub(b.sub(h, b.fma(k, L2, r)), f))
-    return log_ends(b, x, y)
+    return b.sub(b.mul(k, L1), b.sub(b.sub(h, b.fma(k, L2, r)), f))
 
 
 def log1p(b: Builder, x: Value) -> Value:
@@ -121,19 +122,32 @@ def log10(b: Builder, x: Value) -> Value:
 def log_pair(b: Builder, x: Value) -> Pair:
     """log(x) as a pair with a relative error of about 2^−65, for f64 x, 0 < x < inf.
 
-    2 artanh s = 2s + s z (2/3 + z (2/5 + …)), z = s²: s, z, the sum that begins with 2/3, and the products are pairs.
+    2 artanh s = 2s + s z (2/3 + z (2/5 + …)), z = s²: s, z, the sum that begins with 2/3, and the products are pairs,
+    whose second parts may be a few ulps of the first.
     """
     k, m, _ = decompose(b, x)
     f = b.sub(m, 1.0)
-    s = pair_div(b, (f, b.constant(x.type, 0.0)), two_sum(b, m, b.constant(x.type, 1.0)))
-    z = pair_mul(b, s, s)
+    d, d_lo = fast_two_sum(b, b.constant(x.type, 1.0), m)  # also for m > 1: their exponents are equal
+    r = b.div(1.0, d)
+    s = b.mul(f, r)
+    p, e = two_product(b, s, d)
+    s_lo = b.mul(b.sub(b.sub(b.sub(f, p), e), b.mul(s, d_lo)), r)
+    s2 = b.add(s, s)
+    z, e = two_product(b, s, s)
+    z_lo = b.fma(s2, s_lo, e)
     third, third_lo = pair_constant(b, x, c.TWO_THIRDS)
-    w, e = fast_two_sum(b, third, b.mul(z[0], polynomial(b, z[0], c.LOG_PAIR)))
-    v = pair_mul(b, s, pair_mul(b, z, (w, b.add(e, third_lo))))
-    y = pair_add(b, (b.add(s[0], s[0]), b.add(s[1], s[1])), v)
+    q = polynomial(b, z, c.LOG_PAIR)
+    w, e = fast_two_sum(b, third, b.mul(z, q))
+    w_lo = b.add(b.fma(z_lo, q, e), third_lo)
+    t, e = two_product(b, z, w)
+    t_lo = b.fma(z, w_lo, b.fma(z_lo, w, e))
+    v, e = two_product(b, s, t)
+    v_lo = b.fma(s, t_lo, b.fma(s_lo, t, e))
+    y, e = fast_two_sum(b, s2, v)
+    y_lo = b.add(b.fma(s_lo, 2.0, e), v_lo)
     L1, L2 = c.LN2["f64"]
-    hi, e = fast_two_sum(b, b.mul(k, L1), y[0])
-    return fast_two_sum(b, hi, b.add(e, b.fma(k, L2, y[1])))
+    hi, e = fast_two_sum(b, b.mul(k, L1), y)
+    return hi, b.add(e, b.fma(k, L2, y_lo))
 
 
 def logaddexp(b: Builder, x: Value, y: Value) -> Value:

@@ -13,7 +13,7 @@ from funcgrad.ops.vecmath.arithmetic import (
     two_product,
 )
 from funcgrad.ops.vecmath.exponential import clamp, exp, finish_exp, reduce_exp
-from funcgrad.ops.vecmath.logarithm import decompose, log, log_pair
+from funcgrad.ops.vecmath.logarithm import decompose, log_inside, log_pair
 
 
 def pow(b: Builder, x: Value, y: Value) -> Value:
@@ -22,14 +22,11 @@ def pow(b: Builder, x: Value, y: Value) -> Value:
     |x|^y = exp(y log |x|) with the logarithm and the product as pairs. f32 is computed in f64, where a plain logarithm
     is enough.
     """
-    result = x.type
-    single = format_of(x).digits == 24
-    if single:
-        x, y = b.convert(x, b.f64), b.convert(y, b.f64)
     a = b.abs(x)
-    n = clamp(b, y, -(2.0**70), 2.0**70)  # saturates all the same: log a is 0 or at least 2^-54
-    if single:
-        z = exp(b, b.mul(n, log(b, a)))
+    # clamped, since p and its error would be inf − inf: the result saturates all the same, log a is 0 or at least 2^-54
+    n = clamp(b, y, -(2.0**70), 2.0**70)
+    if format_of(x).digits == 24:
+        z = b.convert(exp(b, b.mul(b.convert(n, b.f64), log_inside(b, b.convert(a, b.f64)))), x.type)
     else:
         L, L_lo = log_pair(b, a)
         p, e = two_product(b, n, L)
@@ -39,18 +36,15 @@ def pow(b: Builder, x: Value, y: Value) -> Value:
     # |x| = 0 or inf: 0 or inf by the sign of y
     zero, infinite = b.eq(a, 0.0), b.eq(a, INF)
     vanishes = b.xor(zero, b.lt(y, 0.0))
-    z = b.select(b.or_(zero, infinite), b.select(vanishes, 0.0, b.constant(z.type, INF)), z)
-    # negative x: only integers y have a power; odd ones keep the sign
+    z = b.select(b.or_(zero, infinite), b.select(vanishes, 0.0, b.constant(x.type, INF)), z)
+    # negative x: only integers y have a power, and odd ones keep the sign
     half = b.mul(y, 0.5)
     whole = b.eq(b.rint(y), y)
     odd = b.and_(whole, b.ne(b.rint(half), half))
     z = b.select(odd, b.copysign(z, x), z)
-    undefined = b.and_(b.and_(b.lt(x, 0.0), b.not_(whole)), b.not_(infinite))
-    undefined = b.or_(undefined, b.isnan(b.add(x, y)))
-    undefined = b.and_(undefined, b.not_(b.and_(infinite, b.eq(b.abs(y), INF))))  # inf − inf is no NaN here
-    z = b.select(undefined, NAN, z)
-    z = b.select(b.or_(b.eq(y, 0.0), b.eq(x, 1.0)), 1.0, z)
-    return b.convert(z, result)
+    no_power = b.and_(b.and_(b.lt(x, 0.0), b.not_(whole)), b.not_(infinite))
+    z = b.select(b.or_(no_power, b.unordered(x, y)), NAN, z)
+    return b.select(b.or_(b.eq(y, 0.0), b.eq(x, 1.0)), 1.0, z)
 
 
 def cbrt(b: Builder, x: Value) -> Value:

@@ -7,6 +7,8 @@ the significand by the 192 bits of 2/π that matter for it (Payne and Hanek), so
 
 from __future__ import annotations
 
+from typing import Any
+
 from funcgrad.ops.vecmath import coefficients as c
 from funcgrad.ops.vecmath.arithmetic import (
     F64,
@@ -52,48 +54,76 @@ def need_large_angles(b: Builder, x: Value, q: Value, limit: float) -> str:
     """The helper that replaces r, its error and q in every lane with |x| ≥ limit; its name."""
     vector, words = x.type, q.type
     name = f"vecmath.large_angles.{vector.suffix}{'' if b.target.fma else '.no_fma'}"
+    types = (vector, vector, words)
 
     def text() -> str:
-        one = need_large_angle(b)
-        element, word, lanes = vector.element, words.element, vector.lanes
-        inner = b.inner(1)
-        scalar = inner.value("%x", inner.f64 if element == "double" else inner.f32)
-        if lanes > 1:
-            inner.lines.append(f"  %x = extractelement {vector} %xs, i32 %i")
-        inner.lines.append(f"  %is_large = fcmp oge {element} {inner.abs(scalar).text}, {b.constant(scalar.type, limit).text}")
-        test = inner.lines
-        inner.lines = []
-        wide = inner.convert(scalar, inner.f64)
-        r, lo, n = inner.call(one, wide)
-        if element == "float":
-            r_wide, r = r, inner.convert(r, inner.f32)
-            lo = inner.convert(inner.sub(r_wide, inner.convert(r, inner.f64)), inner.f32)
-            n = inner.convert(n, inner.i32)
-        struct = f"{{ {vector}, {vector}, {words} }}"
-        head = f"define internal {struct} @{name}({vector} {'%xs' if lanes > 1 else '%x'}, {vector} %r0, {vector} %lo0, {words} %q0) noinline nounwind {{"
-        parts = [("r", vector, element, r), ("lo", vector, element, lo), ("q", words, word, n)]
-        build = "\n".join(
-            [f"  %s0 = insertvalue {struct} poison, {vector} %r9, 0",
-             f"  %s1 = insertvalue {struct} %s0, {vector} %lo9, 1",
-             f"  %s2 = insertvalue {struct} %s1, {words} %q9, 2",
-             f"  ret {struct} %s2", "}"]
-        )  # fmt: skip
-        if lanes == 1:
-            merge = [f"  %{v}9 = phi {t} [ %{v}0, %entry ], [ {new.text}, %large ]" for v, t, _, new in parts]
-            body = ["entry:", *test, "  br i1 %is_large, label %large, label %next", "large:", *inner.lines,
-                    "  br label %next", "next:", *merge]  # fmt: skip
-        else:
-            phis = [f"  %{v}1 = phi {t} [ %{v}0, %entry ], [ %{v}9, %next ]" for v, t, _, _ in parts]
-            inserts = [f"  %{v}2 = insertelement {t} %{v}1, {e} {new.text}, i32 %i" for v, t, e, new in parts]
-            merge = [f"  %{v}9 = phi {t} [ %{v}1, %lane ], [ %{v}2, %large ]" for v, t, _, _ in parts]
-            body = ["entry:", "  br label %lane", "lane:", "  %i = phi i32 [ 0, %entry ], [ %i1, %next ]", *phis, *test,
-                    "  br i1 %is_large, label %large, label %next", "large:", *inner.lines, *inserts,
-                    "  br label %next", "next:", *merge, "  %i1 = add i32 %i, 1",
-                    f"  %more = icmp ult i32 %i1, {lanes}", "  br i1 %more, label %lane, label %done", "done:"]  # fmt: skip
-        return "\n".join([head, *body, build])
+        one_angle = need_large_angle(b)
+        lane = b.inner(1)
+        single = vector.bits == 32
+        x = lane.value("%x", lane.f32 if single else lane.f64)
+        is_large = lane.ge(lane.abs(x), limit).text
+        test, lane.lines = lane.lines, []
+        r, lo, n = lane.call(one_angle, lane.convert(x, lane.f64))
+        if single:
+            wide, r = r, lane.convert(r, lane.f32)
+            lo = lane.convert(lane.sub(wide, lane.convert(r, lane.f64)), lane.f32)
+            n = lane.convert(n, lane.i32)
+        results = {"r": (vector, r), "lo": (vector, lo), "q": (words, n)}
+        return (_over_lanes if vector.lanes > 1 else _of_one)(name, vector, results, test, is_large, lane.lines)
 
-    b.need_function(name, (vector, vector, vector, words), (vector, vector, words), text)
+    b.need_function(name, (vector, *types), types, text)
     return name
+
+
+Results = dict[str, tuple[Any, Value]]
+
+
+def _of_one(name: str, scalar: Any, results: Results, test: list[str], is_large: str, body: list[str]) -> str:
+    """The helper for one lane: it is called only if that is large."""
+    (_, r), (_, lo), (word, q) = results.values()
+    return "\n".join([
+        f"define internal {{ {scalar}, {scalar}, {word} }} @{name}"
+        f"({scalar} %x, {scalar} %r0, {scalar} %lo0, {word} %q0) noinline nounwind {{",
+        *body, *_return([(scalar, r.text), (scalar, lo.text), (word, q.text)]), "}",
+    ])  # fmt: skip
+
+
+def _over_lanes(name: str, vector: Any, results: Results, test: list[str], is_large: str, body: list[str]) -> str:
+    """The helper for a vector: a loop over its lanes, with a branch around those that are not large."""
+    params = ", ".join([f"{vector} %xs", *[f"{t} %{v}0" for v, (t, _) in results.items()]])
+    return "\n".join([
+        f"define internal {{ {vector}, {vector}, {results['q'][0]} }} @{name}({params}) noinline nounwind {{",
+        "entry:",
+        "  br label %lane",
+        "lane:",
+        "  %i = phi i32 [ 0, %entry ], [ %next_i, %next ]",
+        *[f"  %{v}1 = phi {t} [ %{v}0, %entry ], [ %{v}3, %next ]" for v, (t, _) in results.items()],
+        f"  %x = extractelement {vector} %xs, i32 %i",
+        *test,
+        f"  br i1 {is_large}, label %large, label %next",
+        "large:",
+        *body,
+        *[f"  %{v}2 = insertelement {t} %{v}1, {y.type} {y.text}, i32 %i" for v, (t, y) in results.items()],
+        "  br label %next",
+        "next:",
+        *[f"  %{v}3 = phi {t} [ %{v}1, %lane ], [ %{v}2, %large ]" for v, (t, _) in results.items()],
+        "  %next_i = add i32 %i, 1",
+        f"  %more = icmp ult i32 %next_i, {vector.lanes}",
+        "  br i1 %more, label %lane, label %done",
+        "done:",
+        *_return([(t, f"%{v}3") for v, (t, _) in results.items()]),
+        "}",
+    ])  # fmt: skip
+
+
+def _return(values: list[tuple[Any, str]]) -> list[str]:
+    """The lines that return a struct."""
+    struct = f"{{ {', '.join([str(t) for t, _ in values])} }}"
+    lines, whole = [], "poison"
+    for i, (t, text) in enumerate(values):
+        lines.append(f"  %s{i} = insertvalue {struct} {whole}, {t} {text}, {i}")
+        whole = f"%s{i}"
+    return [*lines, f"  ret {struct} {whole}"]
 
 
 def need_large_angle(b: Builder) -> str:
@@ -104,16 +134,12 @@ def need_large_angle(b: Builder) -> str:
 
     def text() -> str:
         r, lo, q = _large_angle(inner, inner.value("%x", f64), name)
-        words = ", ".join([f"i64 {w}" for w in (0, *c.TWO_OVER_PI_WORDS)])
-        count = len(c.TWO_OVER_PI_WORDS) + 1
+        words = [0, *c.TWO_OVER_PI_WORDS]
         return "\n".join([
-            f"@{name}.bits = internal constant [{count} x i64] [{words}]",
+            f"@{name}.bits = internal constant [{len(words)} x i64] [{', '.join([f'i64 {w}' for w in words])}]",
             f"define internal {{ double, double, i64 }} @{name}(double %x) noinline nounwind {{",
             *inner.lines,
-            f"  %s0 = insertvalue {{ double, double, i64 }} poison, double {r.text}, 0",
-            f"  %s1 = insertvalue {{ double, double, i64 }} %s0, double {lo.text}, 1",
-            f"  %s2 = insertvalue {{ double, double, i64 }} %s1, i64 {q.text}, 2",
-            "  ret { double, double, i64 } %s2",
+            *_return([(f64, r.text), (f64, lo.text), (i64, q.text)]),
             "}",
         ])  # fmt: skip
 
