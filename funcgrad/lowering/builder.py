@@ -122,7 +122,7 @@ def constant(type: Type, value: Number) -> Value:
         value = float(value)
         if type.bits == 32:
             value = _to_single(value)
-        text = f"0x{unpack('<Q', pack('<d', value))[0]:016X}"
+        text = f"0x{pack('>d', value).hex().upper()}"
     else:
         if value != int(value) or not -(1 << (type.bits - 1)) <= value < 1 << type.bits:
             raise ValueError(f"{value} is not a constant of type {type}")
