@@ -112,10 +112,11 @@ def _blocks(lin: Linearization, outs: Sequence[Aval], leaves: Sequence[Aval], fo
     moves = lin.moves[: len(outs)]
     sources = leaves if forward else [o for o, m in zip(outs, moves, strict=True) if m]
     rows, offsets, size = basis(sources)
+    structural = size > 1  # the basis of one scalar is 1: it has no zeros
     if forward:
-        program, flags = lin.forward(structural=True), lin.moves
+        program, flags = lin.forward(structural), lin.moves
     else:
-        program, flags = lin.backward((True,) * sum(moves), structural=True)
+        program, flags = lin.backward((True,) * sum(moves), structural)
     batched, dims = batch(program, size, (None,) * len(lin.residuals) + (0,) * len(rows))
     values = iter(zip(evaluate(batched, [*lin.residuals, *rows]), dims, strict=True))
     found = [next(values) if flag else None for flag in flags]

@@ -156,7 +156,7 @@ def _is_namedtuple(kind: Any) -> bool:
 # -- the layout of objects and tables
 
 _FIELDS = {
-    "HEAD": "TABLE_COUNT FALLBACK CONTEXT SWITCH MAX_ITEMS MAX_POINTERS MAX_LEAVES MAX_VALUES",
+    "HEAD": "TABLE_COUNT FALLBACK CONTEXT SWITCH HITS MAX_ITEMS MAX_POINTERS MAX_LEAVES MAX_VALUES",
     "TABLE": "PROGRAM FLAGS POOL ON_STATUS ROOT ARGS KEYWORDS NAMES NODE_COUNT NODES LEAF_COUNT LEAVES "
     "LEAF_SLOT CONST_SLOT OUT_SLOT CONST_COUNT CONSTS OUT_COUNT OUTS BUILD_COUNT BUILDS DONATED_COUNT DONATED",
     "NODE": "NODE_KIND NODE_ITEM NODE_TYPE NODE_CHILDREN NODE_FIRST NODE_KEYS",
@@ -615,6 +615,7 @@ def make_entry(
     name: str = "entry",
     context: ContextVar[Any] | None = None,
     switch: bytearray | None = None,
+    hits: bytearray | None = None,
 ) -> Callable[..., Any]:
     """A builtin function that serves calls of `natives`, tried in order, and gives all others to `fallback`.
 
@@ -629,22 +630,24 @@ def make_entry(
         A variable that must be unset or None (a trace is open otherwise).
     switch
         Its first byte must be 0.
+    hits
+        Eight bytes, an integer in the machine's order: native code counts the calls that it serves.
     """
     assert len(natives) <= MAX_TABLES
     if not natives:
         return fallback
-    pinned = (ctypes.c_char * len(switch)).from_buffer(switch) if switch is not None else None
+    pinned = [(ctypes.c_char * n).from_buffer(b) if b is not None else None for b, n in ((switch, 1), (hits, WORD))]
     needs = [max(column) for column in zip(*[n.needs for n in natives], strict=True)]
     head = [
         len(natives),
         id(fallback),
         id(context) if context is not None else 0,
-        ctypes.addressof(pinned) if pinned is not None else 0,
+        *[ctypes.addressof(b) if b is not None else 0 for b in pinned],
         *needs,
         *[id(n.table) + NUMBERS["BYTES_DATA"] for n in natives],
     ]
     method = _MethodDef(name.encode(), _machinery()["enter"], _FASTCALL_KEYWORDS, None)
-    owned = (_pack(head), method, fallback, context, pinned, switch, *[(n.table, n.owned) for n in natives])
+    owned = (_pack(head), method, fallback, context, *pinned, *[(n.table, n.owned) for n in natives])
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     made: Callable[..., Any] = new(_address("PyCFunction_NewEx"))(ctypes.addressof(method), owned, None)
     return made

@@ -218,6 +218,15 @@ try:
   %hit = call i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %pointers, ptr %spill)
   br i1 %hit, label %found, label %next
 found:
+  %hits = get ptr %head[$HITS]
+  %uncounted = icmp eq ptr %hits, null
+  br i1 %uncounted, label %matched, label %counted
+counted:
+  %before = load i64, ptr %hits, align 1
+  %after = add i64 %before, 1
+  store i64 %after, ptr %hits, align 1
+  br label %matched
+matched:
   %result = call ptr @run(ptr %t, ptr %items, ptr %pointers, ptr %values)
   ret ptr %result
 none:

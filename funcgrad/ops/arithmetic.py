@@ -98,7 +98,10 @@ def _div_transpose(cts: Any, x: Any, y: Any) -> Any:
 
 div_p = elementwise(
     div, numpy=np.divide, dtypes=INEXACT, exact=True, zero="product",
-    domain=Domain((-2.0, 0.5), (2.0, 2.0), smooth="the pole at y = 0 is outside the domain"),
+    domain=Domain((-2.0, 0.5), (2.0, 2.0), at={
+        (1.0, 0.0): ((inf, -inf), (0.0, inf)),
+        (1.0, inf): ((0.0, 0.0), (0.0, 0.0)),
+    }),
 )  # fmt: skip
 div_p.def_jvp(
     lambda x_dot, z, x, y: div(x_dot, y),  # d(x / y) = (dx - z dy) / y
@@ -181,6 +184,28 @@ mask_mul_p.def_jvp(lambda t_dot, z, t, c: mask_mul(t_dot, c), lambda c_dot, z, t
 mask_mul_p.transpose = _mask_mul_transpose
 mask_mul_p.neutral = {1: 1}
 mul_p.guarded = mask_mul_p
+
+
+def mask_both(t: Operand, c: Operand) -> Any:
+    """t * c, but 0 where either is 0: a product that is guarded already, and whose coefficient has structural zeros.
+
+    Bilinear: d = mask_both(dt, c) + mask_both(t, dc).
+    """
+    return apply(mask_both_p, t, c)
+
+
+def _mask_both_transpose(cts: Any, t: Any, c: Any) -> Any:
+    return (mask_both(cts[0], c), None) if isinstance(t, Linear) else (None, mask_both(t, cts[0]))
+
+
+mask_both_p = elementwise(
+    mask_both, numpy=None, dtypes=INEXACT, exact=True, zero="guard",
+    evaluate=lambda t, c: np.where(t == 0, t, np.where(c == 0, c, t * c))[()],
+    domain=Domain(smooth="bilinear; its zeros are tested with transforms.mask"),
+)  # fmt: skip
+mask_both_p.def_jvp(lambda t_dot, z, t, c: mask_both(t_dot, c), lambda c_dot, z, t, c: mask_both(t, c_dot))
+mask_both_p.transpose = _mask_both_transpose
+mask_mul_p.guarded = mask_both_p
 
 
 def mask_div(t: Operand, c: Operand) -> Any:

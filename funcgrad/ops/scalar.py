@@ -292,6 +292,7 @@ EMITTERS: dict[str, Emitter] = {
     "div": lambda b, dtype, x, y: b.div(x, y),
     "select": lambda b, dtype, c, x, y: b.select(c, x, y),
     "mask_mul": _mask(mul),
+    "mask_both": _mask(lambda b, dtype, t, c: b.select(b.eq(c, 0.0), c, mul(b, dtype, t, c))),
     "mask_div": _mask(lambda b, dtype, x, y: b.div(x, y)),
     "stop_gradient": lambda b, dtype, x: x,
     "convert": convert,

@@ -82,6 +82,9 @@ def _guard(e: Equation, flags: list[bool], marked: set[Any]) -> Equation:
             marked.update(e.outputs)
     elif zero == "guard":
         marked.update(e.outputs)
+        if primitive.guarded is not None and flags[-1] and e.inputs[-1] in marked:
+            # t * c guarded for t while it was linear in t, now linear in c, which has structural zeros of its own
+            return Equation(primitive.guarded, e.inputs, e.params, e.outputs, e.source)
     elif any([a in marked for a in carriers]):
         marked.update(e.outputs)
         if zero == "product" and primitive.guarded is not None:

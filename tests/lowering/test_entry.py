@@ -483,6 +483,17 @@ def test_a_switch_turns_entries_off() -> None:
         switch.append(1)
 
 
+def test_native_calls_are_counted() -> None:
+    hits = bytearray(8)
+    f, x = add_entry(hits=hits), np.arange(3.0)
+    for _ in range(300):
+        f(x)
+    f(x, x)
+    assert int.from_bytes(hits, sys.byteorder) == 300
+    with pytest.raises(ValueError, match="Buffer size"):
+        add_entry(hits=bytearray(4))
+
+
 # -- status
 
 

@@ -55,6 +55,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "log2": lambda x: mp.log(x) / mp.log(2),
     "logaddexp": lambda x, y: mp.log(mp.exp(x) + mp.exp(y)),
     "logaddexp2": lambda x, y: mp.log(mpf(2) ** x + mpf(2) ** y) / mp.log(2),
+    "mask_both": lambda x, y: x * y,
     "mask_div": lambda x, y: x / y,
     "mask_mul": lambda x, y: x * y,
     "maximum": max,

@@ -217,11 +217,11 @@ def test_complex_derivatives(name: str) -> None:
     np.testing.assert_allclose(left, right, rtol=tolerance.same, atol=tolerance.same)
 
 
-def stated(found: Any, expected: float, dtype: Any, what: str) -> None:
+def stated(found: Any, expected: Any, dtype: Any, what: str) -> None:
     """Exactly the stated value if it is 0, infinite or NaN; others to 4 ulps."""
     value = np.asarray(found)
     assert value.dtype == dtype
-    error = ulps(value, np.full(value.shape, dtype.type(expected)), TOLERANCES[dtype].eps)
+    error = ulps(value, np.full(value.shape, np.asarray(expected, dtype)), TOLERANCES[dtype].eps)
     assert (error <= 4).all(), f"{what}: {found}, not {expected}"
 
 
@@ -259,6 +259,24 @@ def test_derivatives_at_special_points(name: str, point: tuple[float, ...], wrap
         x = [np.array([v, v] if wrapper == "vmap" else v, dtype) for v in point]
         for label, found in outside(derivatives)(*x).items():
             stated(found, (gradient if label.count(" ") == 1 else diagonal)[int(label[-1])], dtype, label)
+
+
+@pytest.mark.parametrize(("name", "point"), AT, ids=str)
+def test_elements_do_not_mix_at_special_points(name: str, point: tuple[float, ...]) -> None:
+    # next to an element at a regular point: all that joins the two is exactly 0, never 0 inf
+    domain, every = OPS[name].domain, tuple(range(len(point)))
+    gradient, diagonal = domain.at[point]
+    x = [np.array([v, np.mean(domain.interval(i))]) for i, v in enumerate(point)]
+    total = lambda *x: bind1(registry["reduce_sum"], apply(name)(*x), axes=(0,))
+    for jacobian in (fg.jacfwd, fg.jacrev):
+        for i, found in enumerate(jacobian(apply(name), every)(*x)):
+            stated(found[0], np.array([gradient[i], 0.0]), F64, f"{jacobian.__name__}, {i}")
+            assert found[1, 0] == 0
+        for derivative in (fg.jacfwd(total, every), fg.jacrev(total, every), fg.grad(total, every)):
+            hessian = jacobian(derivative, every)(*x)
+            for i in every:
+                stated(hessian[i][i][0], np.array([diagonal[i], 0.0]), F64, f"{jacobian.__name__}, {i}")
+                assert all(hessian[i][j][0, 1] == 0 and hessian[i][j][1, 0] == 0 for j in every)
 
 
 TIES = {  # op, operand, parameters, Jacobian
@@ -401,6 +419,7 @@ DIFFERS: dict[str, tuple[str, Callable[..., Any], float]] = {
     "erf": ("f", special.erf, 0),
     "erfc": ("f", special.erfc, 0),
     "erfinv": ("f", special.erfinv, 0),
+    "mask_both": ("f", lambda t, c: np.where(t == 0, t, np.where(c == 0, c, t * c)), 0),
     "mask_div": ("f", lambda t, c: np.where(t == 0, t, t / c), 0),
     "mask_mul": ("f", lambda t, c: np.where(t == 0, t, t * c), 0),
     "one_minus_square": ("f", lambda x: (1 - x) * (1 + x), 0),

@@ -109,7 +109,7 @@ def keep_small(b: Builder, x: Value, y: Value) -> Value:
 
 
 def expm1(b: Builder, x: Value) -> Value:
-    """exp(x) − 1 without cancellation: 1 ulp."""
+    """exp(x) − 1 without cancellation: 2 ulp."""
     _, high = c.EXP_RANGE[format_of(x).name]
     (y, _), _ = expm1_pair(b, clamp(b, x, -50.0, high), 1)
     return keep_small(b, x, b.add(y, y))

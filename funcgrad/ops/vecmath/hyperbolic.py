@@ -17,7 +17,7 @@ def tanh(b: Builder, x: Value) -> Value:
 
 
 def sinh(b: Builder, x: Value) -> Value:
-    """Hyperbolic sine: 1 ulp. sinh a = (E + E / (E + 1)) / 2, E = exp(a) − 1."""
+    """Hyperbolic sine: 2 ulp. sinh a = (E + E / (E + 1)) / 2, E = exp(a) − 1."""
     f = format_of(x)
     a = b.min(c.SINH_MAX[f.name], b.abs(x))
     (E, E_lo), _ = expm1_pair(b, a, 2)

@@ -73,7 +73,7 @@ def cbrt(b: Builder, x: Value) -> Value:
 
 
 def hypot(b: Builder, x: Value, y: Value) -> Value:
-    """√(x² + y²) without overflow or underflow on the way: 1 ulp; inf if either is infinite, even beside NaN."""
+    """√(x² + y²) without overflow or underflow on the way: 2 ulp; inf if either is infinite, even beside NaN."""
     F = format_of(x)
     u, w = b.abs(x), b.abs(y)
     swap = b.lt(u, w)

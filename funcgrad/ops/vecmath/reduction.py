@@ -24,7 +24,7 @@ from funcgrad.ops.vecmath.arithmetic import (
 
 
 def reduce_angle(b: Builder, x: Value) -> tuple[Pair, Value]:
-    """(r, q): r as a pair with a relative error below an eighth of an ulp for every x; q as integers mod 4."""
+    """(r, q): r as a pair, right to a fraction of an ulp for every x; q as integers, of which two bits count."""
     f = format_of(x)
     t = b.fma(x, c.TWO_OVER_PI, f.rounder)
     k = b.sub(t, f.rounder)

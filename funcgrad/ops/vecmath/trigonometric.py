@@ -50,7 +50,7 @@ def cos(b: Builder, x: Value) -> Value:
 
 
 def tan(b: Builder, x: Value) -> Value:
-    """Tangent: 1 ulp. sin / cos, or −cos / sin in odd quadrants."""
+    """Tangent: 2 ulp. sin / cos, or −cos / sin in odd quadrants."""
     r, q = reduce_angle(b, x)
     s, c = (fast_two_sum(b, *p) for p in sin_cos(b, r))
     sign = b.and_(b.shl(q, x.type.bits - 1), format_of(x).sign)
