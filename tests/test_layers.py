@@ -146,11 +146,7 @@ def layer_violations(modules: list[Module]) -> list[str]:
             if layer == "":
                 allowed = module.layer in APPLICATIONS
             else:
-                allowed = (
-                    layer in RANK
-                    and RANK[layer] <= RANK[module.layer]
-                    and (module.layer, layer) not in SEPARATE
-                )
+                allowed = layer in RANK and RANK[layer] <= RANK[module.layer] and (module.layer, layer) not in SEPARATE
             if not allowed:
                 found.append(f"{module.at(item.line)}: {module.layer} may not import {item.target}")
     return found
@@ -328,9 +324,7 @@ def test_a_cycle_through_the_package_of_a_module_is_found(tmp_path: Path) -> Non
     assert set(import_cycle(planted(tmp_path, files))) == {"funcgrad.core", "funcgrad.core.ir"}
 
 
-@pytest.mark.parametrize(
-    "text", ["import numba", "from llvmlite import binding", "class A:\n    import numba"]
-)
+@pytest.mark.parametrize("text", ["import numba", "from llvmlite import binding", "class A:\n    import numba"])
 def test_a_compiler_at_module_level_is_found(tmp_path: Path, text: str) -> None:
     assert len(eager_compilers(planted(tmp_path, {"lowering/cpu.py": text}))) == 1
 

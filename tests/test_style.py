@@ -139,10 +139,7 @@ def test_ci_takes_its_commands_from_the_readme() -> None:
 
 
 def test_docstrings_and_blank_lines_do_not_count() -> None:
-    source = (
-        '"""Module.\n\nText.\n"""\n\nx = """a\nb"""\n\n\n'
-        'def f():\n    """One line."""\n    # why\n    return x\n'
-    )
+    source = '"""Module.\n\nText.\n"""\n\nx = """a\nb"""\n\n\ndef f():\n    """One line."""\n    # why\n    return x\n'
     assert count_lines(source) == 5
 
 

@@ -237,4 +237,3 @@ def stop_gradient(x: Operand) -> Any:
 stop_gradient_p = elementwise(stop_gradient, numpy=None, dtypes=ALL, exact=True, evaluate=lambda x: x,
                               domain=Domain(smooth="its derivative is zero"))  # fmt: skip
 stop_gradient_p.def_no_derivative("that is its purpose")
-

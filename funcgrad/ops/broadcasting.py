@@ -125,9 +125,7 @@ def transpose(x: Operand, axes: tuple[int, ...]) -> Any:
         return x
     literal = literal_of(x)
     if literal is not None:
-        return constant(
-            literal.value, make_aval(tuple(literal.aval.shape[a] for a in axes), literal.aval.dtype)
-        )
+        return constant(literal.value, make_aval(tuple(literal.aval.shape[a] for a in axes), literal.aval.dtype))
     return bind1(transpose_p, x, axes=axes)
 
 

@@ -48,9 +48,7 @@ def _convert(x: Any, *, dtype: Dtype, weak: bool) -> Any:
         info = np.iinfo(dtype)
         low = x.dtype.type(info.min)
         high = x.dtype.type(info.max)
-        if (
-            high == np.inf or low == -np.inf
-        ):  # float16: the range of the target is wider than that of the source
+        if high == np.inf or low == -np.inf:  # float16: the range of the target is wider than that of the source
             big = np.where(np.isposinf(x), info.max, np.where(np.isneginf(x), info.min, 0)).astype(dtype)
             return np.where(np.isfinite(x), np.where(np.isfinite(x), x, 0).astype(dtype), big)[()]
         inside = (x > low) & (x < high)  # the ends themselves are filled in below: `high` may have rounded up
@@ -130,8 +128,7 @@ def _slice_batch(size: int, args: Any, dims: Any, *, start: Shape, stop: Shape, 
 def _slice_transpose(cts: Any, x: Linear, *, start: Shape, stop: Shape, step: Shape) -> Any:
     taken = aval_of(cts[0]).shape
     after = tuple(
-        n - (b + (k - 1) * s + 1 if k else b)
-        for n, b, s, k in zip(x.aval.shape, start, step, taken, strict=True)
+        n - (b + (k - 1) * s + 1 if k else b) for n, b, s, k in zip(x.aval.shape, start, step, taken, strict=True)
     )
     return (pad(cts[0], zeros_of(make_aval((), x.aval.dtype)), start, after, tuple(s - 1 for s in step)),)
 
@@ -158,9 +155,7 @@ def pad(x: Operand, value: Operand, before: Shape, after: Shape, between: Shape)
 
 
 def _padded(shape: Shape, before: Shape, after: Shape, between: Shape) -> Shape:
-    return tuple(
-        b + a + n + max(n - 1, 0) * i for n, b, a, i in zip(shape, before, after, between, strict=True)
-    )
+    return tuple(b + a + n + max(n - 1, 0) * i for n, b, a, i in zip(shape, before, after, between, strict=True))
 
 
 def _pad_abstract(x: Aval, value: Aval, *, before: Shape, after: Shape, between: Shape) -> tuple[Aval]:
@@ -173,8 +168,7 @@ def _pad_evaluate(x: Any, value: Any, *, before: Shape, after: Shape, between: S
     x = np.asarray(x)
     out = np.full(_padded(x.shape, before, after, between), value, x.dtype)
     where = tuple(
-        slice(b, b + (n - 1) * (i + 1) + 1 if n else b, i + 1)
-        for b, i, n in zip(before, between, x.shape, strict=True)
+        slice(b, b + (n - 1) * (i + 1) + 1 if n else b, i + 1) for b, i, n in zip(before, between, x.shape, strict=True)
     )
     out[where] = x
     return (out,)
@@ -201,9 +195,7 @@ def _pad_transpose(cts: Any, x: Any, value: Any, *, before: Shape, after: Shape,
     ct = cts[0]
     shape = aval_of(ct).shape
     inner = x.aval.shape if isinstance(x, Linear) else aval_of(x).shape
-    stop = tuple(
-        b + (n - 1) * (i + 1) + 1 if n else b for b, n, i in zip(before, inner, between, strict=True)
-    )
+    stop = tuple(b + (n - 1) * (i + 1) + 1 if n else b for b, n, i in zip(before, inner, between, strict=True))
     taken = slice_(ct, before, stop, tuple(i + 1 for i in between))
     x_bar = taken if isinstance(x, Linear) else None
     value_bar = None

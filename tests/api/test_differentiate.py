@@ -67,7 +67,7 @@ def test_aux_comes_out_of_the_trace() -> None:
     assert float(aux["y"]) == np.sin(0.5)
     y, back, aux = fg.vjp(f, 0.5, has_aux=True)
     assert float(back(1.0)[0]) == 2 * np.cos(0.5) and float(aux["y"]) == np.sin(0.5)
-    y, dot, aux = fg.jvp(f, (0.5,), (1.0,), has_aux=True)
+    _, dot, aux = fg.jvp(f, (0.5,), (1.0,), has_aux=True)
     assert float(dot) == 2 * np.cos(0.5) and float(aux["y"]) == np.sin(0.5)
     jac, aux = fg.jacfwd(f, has_aux=True)(0.5)
     assert float(jac) == 2 * np.cos(0.5) and float(aux["y"]) == np.sin(0.5)
@@ -88,12 +88,12 @@ def test_integer_leaves() -> None:
     assert float(dot) == 10.0
     y, lin = fg.linearize(f, np.array([2.0, 3.0]), 2)
     assert float(lin(np.ones(2), np.zeros((), fg.float0))) == 10.0
-    y, dot = fg.jvp(lambda x: (np.floor(x).astype(int), x > 0), (1.5,), (1.0,))
+    _, dot = fg.jvp(lambda x: (np.floor(x).astype(int), x > 0), (1.5,), (1.0,))
     assert dot[0].dtype == fg.float0 and dot[1].dtype == fg.float0
 
 
 def test_vjp_is_reusable_and_nests() -> None:
-    y, back = fg.vjp(lambda x, w: (np.sin(x * w), x + w), 0.3, 2.0)
+    _, back = fg.vjp(lambda x, w: (np.sin(x * w), x + w), 0.3, 2.0)
     for scale in (1.0, -2.0):
         gx, gw = back((scale, 0.0))
         assert np.isclose(float(gx), scale * 2 * np.cos(0.6)) and np.isclose(float(gw), scale * 0.3 * np.cos(0.6))

@@ -239,10 +239,12 @@ def test_an_argument_given_twice_is_not_overwritten() -> None:
 
 # -- bad input
 
+FIRST = lambda x, y: x
+
 BAD = [
     ("no function", lambda: fg.jit(3), errors.UsageError, "jit takes a function"),
-    ("static list", lambda: fg.jit(lambda x, n: x, static_argnums=1)(1.0, [1]), errors.StaticArgumentError, "argument 1"),
-    ("static array", lambda: fg.jit(lambda x, n: x, static_argnames="n")(1.0, n=np.ones(2)), errors.StaticArgumentError, "'n'"),
+    ("static list", lambda: fg.jit(FIRST, static_argnums=1)(1.0, [1]), errors.StaticArgumentError, "argument 1"),
+    ("static array", lambda: fg.jit(FIRST, static_argnames="y")(1.0, y=np.ones(2)), errors.StaticArgumentError, "'y'"),
     ("position", lambda: fg.jit(lambda x: x, static_argnums=3), errors.ArgumentError, "position 3"),
     ("name", lambda: fg.jit(lambda x: x, static_argnames="y"), errors.ArgumentError, "no parameter 'y'"),
     ("lowering", lambda: fg.jit(lambda x: x, lowering="c"), errors.ParameterError, "lowering"),

@@ -80,14 +80,16 @@ def test_no_rows() -> None:
 def test_an_effectless_function_of_captured_rows() -> None:
     table = np.arange(12.0).reshape(4, 3)
     index = np.array([3, 0, 0])
-    assert np.array_equal(fg.vmap(lambda i: table[fnp.asarray(i)] if False else fnp.take(table, i, axis=0))(index), table[index])
+    assert np.array_equal(
+        fg.vmap(lambda i: table[fnp.asarray(i)] if False else fnp.take(table, i, axis=0))(index), table[index]
+    )
 
 
 BAD = [
     ("no function", lambda: fg.vmap(3), errors.UsageError, "vmap takes a function"),
     ("sizes", lambda: fg.vmap(lambda x, y: x)(np.ones(2), np.ones(3)), errors.ShapeError, "2 in x: .*, 3 in y"),
     ("axis_size", lambda: fg.vmap(lambda x: x, axis_size=3)(np.ones(2)), errors.ShapeError, "3 in axis_size"),
-    ("no rows", lambda: fg.vmap(lambda x: x, in_axes=None)(np.ones(2)), errors.ArgumentError, "no argument of f has rows"),
+    ("no rows", lambda: fg.vmap(lambda x: x, in_axes=None)(1.0), errors.ArgumentError, "no argument of f has rows"),
     ("scalar", lambda: fg.vmap(lambda x: x)(1.0), errors.AxisError, "axis 0 is out of range for x"),
     ("axis", lambda: fg.vmap(lambda x: x, in_axes=2)(np.ones((2, 2))), errors.AxisError, "axis 2"),
     ("out axis", lambda: fg.vmap(lambda x: x, out_axes=1)(np.ones(2)), errors.AxisError, "axis 1"),

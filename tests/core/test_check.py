@@ -31,7 +31,10 @@ def broken() -> dict[str, tuple[Program, str]]:
             "defined twice",
         ),
         "input twice": (Program((x, x), (), (x,)), "defined twice"),
-        "wrong type": (Program((x,), (Equation(sin, (x,), {}, (wrong,), None),), (wrong,)), r"results are f64\[\], but"),
+        "wrong type": (
+            Program((x,), (Equation(sin, (x,), {}, (wrong,), None),), (wrong,)),
+            r"results are f64\[\], but",
+        ),
         "wrong number of results": (Program((x,), (Equation(sin, (x,), {}, (y, z), None),), (y,)), "results are"),
         "literal of another dtype": (Program((x,), (Equation(add, (x, one), {}, (y,), None),), (y,)), "literal"),
         "unhashable parameter": (Program((x,), (Equation(sin, (x,), {"p": []}, (y,), None),), (y,)), "not hashable"),
@@ -83,7 +86,9 @@ def test_fingerprints() -> None:
     assert other(np.ones(3)).fingerprint == make(2.0)
     assert other(np.ones(4)).fingerprint != make(2.0)
     assert other(np.ones(3, "f4")).fingerprint != make(2.0)
-    tags = [fg.make_program(lambda x, m=m: fg.numpy.take(x, np.array([0]), mode=m))(np.ones(3)) for m in ("clip", "wrap")]
+    tags = [
+        fg.make_program(lambda x, m=m: fg.numpy.take(x, np.array([0]), mode=m))(np.ones(3)) for m in ("clip", "wrap")
+    ]
     assert tags[0].fingerprint != tags[1].fingerprint
 
 

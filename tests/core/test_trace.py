@@ -44,7 +44,7 @@ def test_bool_int_and_index_read_the_value() -> None:
         assert list(range(n)) == [0, 1]
         return x[0] * 2.0
 
-    y, dot = fg.jvp(lambda x, n: f(x, n), (np.ones(2), 2), (np.ones(2), np.zeros((), fg.float0)))
+    _, dot = fg.jvp(lambda x, n: f(x, n), (np.ones(2), 2), (np.ones(2), np.zeros((), fg.float0)))
     assert float(dot) == 2.0
 
 
@@ -65,9 +65,11 @@ def test_values_are_printed_without_losing_the_derivative() -> None:
      lambda x: x.__dlpack__(), lambda x: np.from_dlpack(x)],
 )  # fmt: skip
 def test_what_would_drop_the_derivative_raises(convert: Any) -> None:
-    with pytest.raises(errors.TracerArrayConversionError, match="drop its derivative") if convert is not int else (
-        pytest.raises(errors.TracerIntegerConversionError, match="drop its derivative")
-    ) as found:
+    with (
+        pytest.raises(errors.TracerArrayConversionError, match="drop its derivative")
+        if convert is not int
+        else (pytest.raises(errors.TracerIntegerConversionError, match="drop its derivative")) as found
+    ):
         fg.grad(lambda x: x * convert(x))(2.0)
     assert "stop_gradient(x)" in str(found.value)
 
@@ -154,8 +156,8 @@ def test_a_tracer_in_another_thread() -> None:
             except errors.UnexpectedTracerError as error:
                 failures.append(error)
 
+        context = copy_context()
         for target in (work, lambda: context.run(work)):
-            context = copy_context()
             t = threading.Thread(target=target)
             t.start()
             t.join()
