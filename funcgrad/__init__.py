@@ -1,14 +1,14 @@
 """funcgrad: NumPy code in; exact derivatives of any order, batched and compiled, out.
 
-    import numpy as np
-    import funcgrad as fg
+import numpy as np
+import funcgrad as fg
 
-    def loss(params, x, y):
-        return np.mean((np.tanh(x @ params["w"]) + params["b"] - y) ** 2)
+def loss(params, x, y):
+    return np.mean((np.tanh(x @ params["w"]) + params["b"] - y) ** 2)
 
-    gradient = fg.grad(loss)(params, x, y)        # a dict like params
-    step = fg.jit(fg.value_and_grad(loss))        # traced once, then run
-    curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
+gradient = fg.grad(loss)(params, x, y)        # a dict like params
+step = fg.jit(fg.value_and_grad(loss))        # traced once, then run
+curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
 from funcgrad import errors, lowering, nn, numpy, optim, special, tree, tree as tree_util

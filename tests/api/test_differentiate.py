@@ -65,7 +65,7 @@ def test_aux_comes_out_of_the_trace() -> None:
     assert float(value) == 2 * np.sin(0.5) and float(g) == 2 * np.cos(0.5)
     g, aux = fg.grad(f, has_aux=True)(0.5)
     assert float(aux["y"]) == np.sin(0.5)
-    y, back, aux = fg.vjp(f, 0.5, has_aux=True)
+    _, back, aux = fg.vjp(f, 0.5, has_aux=True)
     assert float(back(1.0)[0]) == 2 * np.cos(0.5) and float(aux["y"]) == np.sin(0.5)
     _, dot, aux = fg.jvp(f, (0.5,), (1.0,), has_aux=True)
     assert float(dot) == 2 * np.cos(0.5) and float(aux["y"]) == np.sin(0.5)
@@ -86,7 +86,7 @@ def test_integer_leaves() -> None:
     assert gn.dtype == fg.float0 and gn.shape == ()
     y, dot = fg.jvp(f, (np.array([2.0, 3.0]), 2), (np.ones(2), np.zeros((), fg.float0)))
     assert float(dot) == 10.0
-    y, lin = fg.linearize(f, np.array([2.0, 3.0]), 2)
+    _, lin = fg.linearize(f, np.array([2.0, 3.0]), 2)
     assert float(lin(np.ones(2), np.zeros((), fg.float0))) == 10.0
     _, dot = fg.jvp(lambda x: (np.floor(x).astype(int), x > 0), (1.5,), (1.0,))
     assert dot[0].dtype == fg.float0 and dot[1].dtype == fg.float0
