@@ -5,7 +5,7 @@ lie in an arena, at offsets that are reused when a value is no longer needed. Th
 
     i64 @program(ptr args)        args: arena, status, then the inputs, then the results
 
-and returns 0. `native_form` says which equations can be emitted.
+and returns 0, or the number of the check that failed. `native_form` says which equations can be emitted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from funcgrad.core.ir import Atom, Equation, Program, Var
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Shared, Target
 from funcgrad.lowering.layout import VIEWS
-from funcgrad.lowering.loops import REDUCTIONS, KernelText, loop_text
+from funcgrad.lowering.loops import REDUCTIONS, STATUS, KernelText, loop_text
 from funcgrad.lowering.schedule import Kernel, Loop, Product, Schedule, schedule
 from funcgrad.ops.scalar import ELEMENTS
 
@@ -39,12 +39,16 @@ class Module:
         External functions by name (BLAS).
     level
         Of the code generator.
+    checks
+        The equations that can fail: the driver returns 1 + the position of the first that does, and leaves the value
+        at fault in the status.
     """
 
     text: str
     arena: int
     imports: tuple[str, ...]
     level: int
+    checks: tuple[Equation, ...]
 
 
 def native_type(atom: Atom) -> bool:
@@ -63,13 +67,23 @@ def native_form(e: Equation) -> bool:
         return name in REDUCTIONS and isinstance(e.inputs[0], Var)
     if kind == "index":
         return name in VIEWS or name in ("pad", "concatenate", "iota")
-    return kind == "dot" and e.outputs[0].aval.dtype.kind == "f" and all([isinstance(a, Var) for a in e.inputs])
+    if kind == "check":
+        return isinstance(e.inputs[0], Var)
+    if kind == "gather":
+        x, index = e.inputs[:2]
+        return isinstance(x, Var) and x.aval.size > 0 and index.aval.ndim > 0
+    if kind != "dot" or e.outputs[0].aval.dtype.kind != "f":
+        return False
+    fits = all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
+    return fits and all([isinstance(a, Var) for a in e.inputs])
 
 
-def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared) -> KernelText:
-    """The function of one kernel."""
+def kernel_text(
+    kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation]
+) -> KernelText:
+    """The function of one kernel; the checks in it are appended to `checks`."""
     if isinstance(kernel, Loop):
-        return loop_text(kernel, s.views, target, shared)
+        return loop_text(kernel, s.views, target, shared, checks)
     assert isinstance(kernel, Product)
     return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
 
@@ -82,8 +96,9 @@ def emit(program: Program, target: Target) -> Module:
     functions: list[str] = []
     calls: list[tuple[str, tuple[Any, ...]]] = []
     loops = False
+    checks: list[Equation] = []
     for kernel in s.kernels:
-        k = kernel_text(kernel, s, target, shared)
+        k = kernel_text(kernel, s, target, shared, checks)
         loops |= k.loops
         name = names.get(k.text)
         if name is None:
@@ -104,21 +119,27 @@ def emit(program: Program, target: Target) -> Module:
             "",
         ]
     )
-    return Module(text, arena, imports, 1 if loops else 0)
+    return Module(text, arena, imports, 1 if loops else 0, tuple(checks))
 
 
 def _driver(calls: list[tuple[str, tuple[Any, ...]]], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
     used = dict.fromkeys([r for _, roots in calls for r in roots])
     names: dict[Any, str] = {}
     lines = ["define i64 @program(ptr %args) #0 {", "entry:", "  %arena = load ptr, ptr %args"]
+    lines += ["  %as = getelementptr ptr, ptr %args, i64 1", "  %status = load ptr, ptr %as"]
     for i, root in enumerate(used):
-        names[root] = f"%r{i}"
+        names[root] = f"%r{i}" if root is not STATUS else "%status"
+        if root is STATUS:
+            continue
         if root in slots:
             lines += [f"  %a{i} = getelementptr ptr, ptr %args, i64 {slots[root]}", f"  %r{i} = load ptr, ptr %a{i}"]
         else:
             lines.append(f"  %r{i} = getelementptr i8, ptr %arena, i64 {offsets[root]}")
-    for name, roots in calls:
+    for i, (name, roots) in enumerate(calls):
         lines.append(f"  call void @{name}({', '.join([f'ptr {names[r]}' for r in roots])})")
+        if STATUS in roots:
+            lines += [f"  %s{i} = load i64, ptr %status", f"  %bad{i} = icmp ne i64 %s{i}, 0"]
+            lines += [f"  br i1 %bad{i}, label %fail{i}, label %go{i}", f"fail{i}:", f"  ret i64 %s{i}", f"go{i}:"]
     return "\n".join([*lines, "  ret i64 0", "}", ""])
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.errors import FuncgradError, UnsupportedError
+from funcgrad.base.errors import FuncgradError, ProgramError, UnsupportedError
 from funcgrad.core.evaluate import set_execute
-from funcgrad.core.ir import Equation, Literal, Program, Var
+from funcgrad.core.ir import Equation, Literal, Program, Var, make_aval
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Target
@@ -65,6 +65,7 @@ class Native:
         self.library: Library = load([code], ["program"], {name: blas.address(name) for name in module.imports})
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])
         self.arena = module.arena
+        self.checks = module.checks
         self.free: list[Any] = []  # scratch memory of finished calls
         self.inputs = [(v.aval.shape, v.aval.dtype) for v in program.inputs]
         self.outputs = [(a.aval.shape, a.aval.dtype) for a in program.outputs]
@@ -75,7 +76,8 @@ class Native:
         results = [np.empty(shape, dtype) for shape, dtype in self.outputs]
         scratch = None
         table = np.empty(2 + len(held) + len(results), np.uint64)
-        table[0] = table[1] = 0
+        status = np.zeros(8, np.int64)
+        table[0], table[1] = 0, status.ctypes.data
         if self.arena:
             try:
                 scratch = self.free.pop()
@@ -84,16 +86,22 @@ class Native:
             table[0] = -(-scratch.ctypes.data // ALIGNMENT) * ALIGNMENT
         for i, x in enumerate((*held, *results)):
             table[i + 2] = x.ctypes.data
-        self.function(table.ctypes.data)
+        code = self.function(table.ctypes.data)
         if scratch is not None:
             self.free.append(scratch)
+        if code:
+            e = self.checks[code - 1]
+            assert e.primitive.fault is not None
+            error = e.primitive.fault(int(status[1]), **e.params)
+            raise error.at(e.source) if isinstance(error, FuncgradError) else error
         return [x if x.ndim else x[()] for x in results]
 
 
 def _readable(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """`x` as an array that native code may read: contiguous, aligned, of exactly this type."""
     out = np.asarray(x)
-    assert out.shape == shape and out.dtype == dtype, f"expected {dtype}{shape}, got {out.dtype}{out.shape}"
+    if out.shape != shape or out.dtype != dtype:
+        raise ProgramError(f"machine code for {make_aval(shape, dtype)} was given {make_aval(out.shape, out.dtype)}")
     return out if out.flags.c_contiguous and out.flags.aligned else np.array(out, order="C")
 
 

@@ -22,7 +22,7 @@ from funcgrad.core.ir import Atom, Equation, Literal, Shape, Var
 from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
 from funcgrad.lowering.layout import View, row_major
 from funcgrad.lowering.schedule import Loop
-from funcgrad.ops.scalar import convert, element_of
+from funcgrad.ops.scalar import check_index, convert, element_of
 
 I64 = make_type("i64")
 
@@ -99,6 +99,8 @@ def nest(shape: Shape, axes: tuple[int, ...], accesses: list[Access]) -> Nest:
 
 
 Carries = list[Value]
+STATUS = "status"
+"""Stands among the roots for the status block of a call: the number of the check that failed, and the value."""
 
 
 def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carries], Carries]) -> Carries:
@@ -229,14 +231,19 @@ class KernelText:
     loops: bool
 
 
-def loop_text(loop: Loop, views: dict[Var, View], target: Target, shared: Shared) -> KernelText:
-    """The function that runs `loop`; helpers and declarations go to `shared`."""
-    return _LoopEmitter(loop, views, target, shared).run()
+def loop_text(
+    loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]
+) -> KernelText:
+    """The function that runs `loop`; helpers and declarations go to `shared`, its checks to `checks`."""
+    return _LoopEmitter(loop, views, target, shared, checks).run()
 
 
 class _LoopEmitter:
-    def __init__(self, loop: Loop, views: dict[Var, View], target: Target, shared: Shared) -> None:
+    def __init__(
+        self, loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]
+    ) -> None:
         self.loop = loop
+        self.checks = checks
         self.views = views
         self.target = target
         self.shared = shared
@@ -269,6 +276,15 @@ class _LoopEmitter:
             if e.primitive.name == "iota":
                 strides = [int(i == e.params["axis"]) for i in range(len(loop.shape))]
                 access("iota", k, None, INT, 0, strides)
+            elif e.primitive.traits.kind == "gather":
+                x = e.inputs[0]
+                v = self.views[x]  # type: ignore[index]
+                taken = len(e.inputs) - 1
+                rest = v.strides[taken:]
+                strides = [0] * (len(loop.shape) - len(rest)) + list(rest)
+                access("gather", k, v.root, x.aval.dtype, v.offset, strides)
+            elif e.primitive.traits.kind == "check":
+                self.roots.setdefault(STATUS, f"%p{len(self.roots)}")
         self.nest = n = nest(loop.shape, loop.axes, accesses)
         self.lanes = self._lane_count()
         b = self.b = Builder(self.target, self.lanes, self.shared)
@@ -283,7 +299,9 @@ class _LoopEmitter:
         return KernelText(text, tuple(self.roots), any([s > 1 for s in n.sizes]))
 
     def _reads(self) -> list[Var]:
-        atoms: list[Atom] = [a for e in (*self.loop.equations, *self.loop.reductions) for a in e.inputs]
+        atoms: list[Atom] = []
+        for e in (*self.loop.equations, *self.loop.reductions):
+            atoms += e.inputs[1:] if e.primitive.traits.kind == "gather" else e.inputs
         atoms += [w.value for w in self.loop.writes]
         return list(dict.fromkeys([a for a in atoms if isinstance(a, Var) and a not in self.computed]))
 
@@ -460,6 +478,12 @@ class _LoopEmitter:
             if e.primitive.name == "iota":
                 env[e.outputs[0]] = self._iota(e, pointers[self.index["iota", k]])
                 continue
+            if e.primitive.traits.kind == "gather":
+                env[e.outputs[0]] = self._gather(e, pointers[self.index["gather", k]], [read(a) for a in e.inputs[1:]])
+                continue
+            if e.primitive.traits.kind == "check":
+                env[e.outputs[0]] = self._check(e, read(e.inputs[0]))
+                continue
             assert e.primitive.emit is not None
             inputs = [read(a) for a in e.inputs]
             dtype = e.inputs[-1].aval.dtype
@@ -488,6 +512,61 @@ class _LoopEmitter:
             ids = self._lane_ids()
             value = b.iadd(value, ids if step == 1 else b.imul(ids, step))
         return convert(b, INT, value, dtype=e.params["dtype"], weak=False)
+
+    def _check(self, e: Equation, index: Value) -> Value:
+        """The checked positions; the first one outside, of the first check that finds any, goes to the status."""
+        b = self.b
+        counted, outside = check_index(b, INT, index, **e.params)
+        self.checks.append(e)
+        found = b.any(outside)
+        b.count = n = b.count + 1
+        status = self.roots[STATUS]
+        b.lines += [f"  br i1 {found.text}, label %wrong{n}, label %right{n}", f"wrong{n}:"]
+        position = index
+        if self.lanes > 1:
+            one, flag = make_type("i64"), make_type("i1")
+            position = constant(one, 0)
+            for lane in reversed(range(self.lanes)):
+                x = b.emit(one, f"extractelement {index.type.text} {index.text}, i64 {lane}")
+                bad = b.emit(flag, f"extractelement {outside.type.text} {outside.text}, i64 {lane}")
+                position = b.select(bad, x, position)
+        old = b.emit(I64, f"load i64, ptr {status}")
+        first = b.eq(old, 0)
+        b.lines += [f"  br i1 {first.text}, label %note{n}, label %right{n}", f"note{n}:"]
+        b.lines += [f"  store i64 {len(self.checks)}, ptr {status}"]
+        slot = b.emit(I64, f"getelementptr i64, ptr {status}, i64 1")
+        b.lines += [f"  store i64 {position.text}, ptr {slot.text}", f"  br label %right{n}", f"right{n}:"]
+        b.block = f"right{n}"
+        return counted
+
+    def _gather(self, e: Equation, a: Access, indices: list[Value]) -> Value:
+        """Elements at computed places; places outside are moved inside, so that nothing else is ever read."""
+        b, lanes = self.b, self.lanes
+        x = e.inputs[0]
+        strides = self.views[x].strides  # type: ignore[index]
+        place = constant(make_type("i64", lanes), 0)
+        for index, n, stride in zip(indices, x.aval.shape, strides, strict=False):
+            inside = b.select(b.lt(index, 0), constant(index.type, 0), index)
+            inside = b.select(b.gt(inside, n - 1), constant(index.type, n - 1), inside)
+            place = b.iadd(place, b.imul(inside, stride))
+        vector = self.nest.vector
+        step = 0 if vector is None else a.strides[vector]
+        if step and lanes > 1:
+            place = b.iadd(place, b.imul(self._lane_ids(), step))
+        element, p = memory_element(a.dtype), self._pointer(a)
+        one = make_type(element)
+        if lanes == 1:
+            q = b.emit(I64, f"getelementptr {element}, ptr {p}, i64 {place.text}")
+            value = b.emit(one, f"load {element}, ptr {q.text}, align {a.dtype.itemsize}")
+        else:
+            t = make_type(element, lanes)
+            value = Value("poison", t)
+            for lane in range(lanes):
+                at = b.emit(I64, f"extractelement {place.type.text} {place.text}, i64 {lane}")
+                q = b.emit(I64, f"getelementptr {element}, ptr {p}, i64 {at.text}")
+                y = b.emit(one, f"load {element}, ptr {q.text}, align {a.dtype.itemsize}")
+                value = b.emit(t, f"insertelement {t.text} {value.text}, {element} {y.text}, i64 {lane}")
+        return b.ne(value, 0) if a.dtype.kind == "b" else value
 
     # -- memory
 

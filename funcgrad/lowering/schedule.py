@@ -128,7 +128,9 @@ class _Scheduler:
         kind = e.primitive.traits.kind
         if kind == "index" and self._place_movement(e):
             return
-        if kind == "elementwise" or e.primitive.name == "iota":
+        if kind == "gather":
+            self._place_gather(e)
+        elif kind in ("elementwise", "check") or e.primitive.name == "iota":
             (out,) = e.outputs
             k = self.join(out.aval.shape, e.inputs)
             self._loop(k).equations.append(e)
@@ -149,6 +151,32 @@ class _Scheduler:
             k = self._new(Library(e), self._dependencies(e.inputs))
             for out in e.outputs:
                 self._define(out, k)
+
+    def _place_gather(self, e: Equation) -> None:
+        """Reads at computed places: an equation of a loop over the result, with an index per element."""
+        (out,), (x, *indices) = e.outputs, e.inputs
+        assert isinstance(x, Var)
+        self.store(x)
+        shape = out.aval.shape
+        axes = tuple(range(indices[0].aval.ndim))
+        spread = [self._spread(i, shape, axes) for i in indices]
+        k = self.join(shape, spread, (), self.writers.get(self.views[x].root, 0))
+        self._loop(k).equations.append(e.replace(inputs=(x, *spread)))
+        self.home[out] = k
+        self.views[out] = contiguous(out, shape)
+        self.writers[out] = 1 << k
+
+    def _spread(self, a: Atom, shape: Shape, axes: tuple[int, ...]) -> Atom:
+        """An operand repeated over the other axes of `shape`."""
+        if a.aval.shape == shape:
+            return a
+        aval = make_aval(shape, a.aval.dtype)
+        if isinstance(a, Literal):
+            return Literal(a.value, aval)
+        self.store(a)
+        out = Var(aval)
+        self.views[out] = self.views[a].broadcast(shape, axes)
+        return out
 
     def _place_product(self, e: Equation) -> bool:
         """A matrix product of floats, with transposes folded into its views; False for other dtypes."""

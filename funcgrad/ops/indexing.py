@@ -67,9 +67,14 @@ def _check(index: Any, *, axis: int, length: int, window: int, of: str) -> Any:
     outside = (counted < 0) | (counted > last)
     if outside.any():
         first = int(np.asarray(index)[outside].flat[0])
-        what = f"index {first} is out of bounds for" if window == 1 else f"{window} elements from {first} do not fit"
-        raise OutOfBoundsError(f"{what} axis {axis} of length {length}" + (f" ({of})" if of else ""))
+        raise _fault(first, axis=axis, length=length, window=window, of=of)
     return counted[()]
+
+
+def _fault(position: int, *, axis: int, length: int, window: int, of: str) -> OutOfBoundsError:
+    """The error of a position outside."""
+    what = f"index {position} is out of bounds for" if window == 1 else f"{window} elements from {position} do not fit"
+    return OutOfBoundsError(f"{what} axis {axis} of length {length}" + (f" ({of})" if of else ""))
 
 
 check_index_p = Op(check_index, Traits(exact=True, may_raise=True, kind="check"), dtypes="i")
@@ -78,6 +83,7 @@ check_index_p.abstract = lambda index, **params: (make_aval(index.shape, INT),)
 check_index_p.evaluate = lambda index, **params: (_check(index, **params),)
 check_index_p.batch = batch_elementwise(check_index_p)
 check_index_p.def_no_derivative("its result is an integer")
+check_index_p.fault = _fault
 check_index_p.decline("transpose", "its result is an integer")
 
 

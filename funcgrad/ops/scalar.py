@@ -255,6 +255,12 @@ def reciprocal(b: Any, dtype: Dtype, x: Any) -> Any:
     return b.select(kept, x, b.constant(x.type, 0))
 
 
+def check_index(b: Any, dtype: Dtype, index: Any, *, axis: int, length: int, window: int, of: str) -> tuple[Any, Any]:
+    """Positions counted from the start, and where they are outside."""
+    counted = b.select(b.lt(index, 0), b.iadd(index, length), index)
+    return counted, b.or_(b.lt(counted, 0), b.gt(counted, length - window))
+
+
 # -- conversion
 
 
