@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 import types
 import weakref
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from funcgrad.api.inspect import STAGES, abstract_leaf
+from funcgrad.api.native import native_entry
 from funcgrad.api.tracing import (
     Traced,
     boundary,
@@ -31,11 +33,12 @@ from funcgrad.api.tracing import (
 )
 from funcgrad.base import tree
 from funcgrad.base.dtypes import BOOL
-from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentError
+from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentError, UnsupportedError
 from funcgrad.control.call import call
-from funcgrad.core.array import Array
-from funcgrad.core.ir import Aval, Program, make_aval
-from funcgrad.core.trace import Tracer
+from funcgrad.core.array import Array, plain_results
+from funcgrad.core.ir import Aval, Program, make_aval, static_key
+from funcgrad.core.trace import TRACE, Tracer, current
+from funcgrad.lowering.entry import MAX_TABLES, Native, NativeCallable, arm, make_entry, vectorcalled
 
 CACHE_SIZE = 4096
 CacheInfo = namedtuple("CacheInfo", "hits misses size")
@@ -92,8 +95,13 @@ class Lowered:
         return STAGES[stage](self.program)
 
 
-class Jit:
-    """What `jit` returns: call it as the function."""
+@vectorcalled
+class Jit(NativeCallable):
+    """What `jit` returns: call it as the function.
+
+    A call goes to native code, which serves up to 8 specialisations and leaves all others to `_python`; objects of
+    which none has a native entry yet are of class `PythonJit`.
+    """
 
     def __init__(
         self,
@@ -111,16 +119,44 @@ class Jit:
         self._options = (static_argnums, static_argnames, *options)
         self._cache = _cache_of(f)
         self._name = function_name(f)
+        self._natives: list[Native] = []
+        self._entered: set[Hashable] = set()
+        self._hits = bytearray(8)  # counted by native code
 
     @boundary
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        traced, leaves, donated = self._specialize(args, kwargs)
+    def _python(self, *args: Any, **kwargs: Any) -> Any:
+        traced, leaves, donated, key = self._specialize(args, kwargs)
         values = [value_and_aval(leaf(x, "an argument"))[0] for x in leaves]
         point = [*traced.constants, *values]
         out = results(call(traced.program, *point), point)
         if donated and any(donated):
             out = _donate(out, leaves, donated)
+        elif key not in self._entered and current() is None:
+            self._entered.add(key)
+            self._enter(traced, args, kwargs)
         return tree.unflatten(traced.out_tree, out)
+
+    def _enter(self, traced: Traced, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Let native code serve calls like this one from now on, if it can."""
+        if self._donated != ((), ()):
+            return
+        native = native_entry(traced, args, kwargs, self._statics(args), self._static[1])
+        if native is not None:
+            self._natives = [native, *self._natives][:MAX_TABLES]
+            target = make_entry(
+                self._natives,
+                self._python,
+                name=self._name,
+                context=TRACE,
+                switch=plain_results,
+                hits=self._hits,
+            )
+            arm(self, target)
+            self.__class__ = Jit
+
+    def _statics(self, args: tuple[Any, ...]) -> set[int]:
+        """Positions of the static arguments of a call."""
+        return {i % max(len(args), 1) for i in self._static[0] if -len(args) <= i < len(args)}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -150,20 +186,28 @@ class Jit:
 
     def clear_cache(self) -> None:
         """Forget all specialisations."""
-        self._cache.entries.clear()
+        with self._cache.lock:
+            self._cache.entries.clear()
+        self._entered.clear()
+        self._natives = []
+        self.__class__ = PythonJit
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, and the number of specialisations kept."""
-        return CacheInfo(self._cache.hits, self._cache.misses, len(self._cache.entries))
+        native = int.from_bytes(self._hits, sys.byteorder)
+        return CacheInfo(self._cache.hits + native, self._cache.misses, len(self._cache.entries))
 
     # -- finding the specialisation
 
-    def _specialize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[Any], list[bool]]:
-        """The traced function for these arguments, the traced leaves, and which of them are donated."""
-        argnums, argnames = self._static
-        static_args = {i % max(len(args), 1): None for i in argnums if -len(args) <= i < len(args)}
+    def _specialize(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Traced, list[Any], list[bool], Hashable]:
+        """The traced function for these arguments, the traced leaves, which of them are donated, and the key."""
+        argnames = self._static[1]
+        static_args = self._statics(args)
         static = tuple([(i, type(args[i]), args[i]) for i in sorted(static_args)])
         static_kw = tuple([(k, type(kwargs[k]), kwargs[k]) for k in sorted(argnames) if k in kwargs])
+        fixed = tuple([(where, static_key(value)) for where, _, value in (*static, *static_kw)])
         dynamic = tuple([a for i, a in enumerate(args) if i not in static_args])
         dynamic_kw = {k: v for k, v in kwargs.items() if k not in argnames}
         leaves, treedef = tree.flatten((dynamic, dynamic_kw))
@@ -171,7 +215,7 @@ class Jit:
         if None in avals:
             names = self._names(treedef, args, static_args, dynamic_kw)
             avals = [a or abstract_leaf(x, n) for a, x, n in zip(avals, leaves, names, strict=True)]
-        key = (self._options, static, static_kw, treedef, tuple(avals))
+        key = (self._options, fixed, treedef, tuple(avals))
         try:
             traced = self._cache.find(key)
         except TypeError:
@@ -181,7 +225,7 @@ class Jit:
             traced = self._trace(treedef, avals, names, static, static_kw, len(args))
             if not traced.captured_tracer:
                 self._cache.store(key, traced)
-        return traced, leaves, self._donation(treedef, args, static_args, dynamic_kw)
+        return traced, leaves, self._donation(treedef, args, static_args, dynamic_kw), key
 
     def _unhashable(self, static: Any, static_kw: Any) -> StaticArgumentError:
         for where, kind, value in (*static, *static_kw):
@@ -236,6 +280,14 @@ class Jit:
         return flags
 
 
+class PythonJit(Jit):
+    """A `Jit` of which no specialisation has a native entry yet."""
+
+    __slots__ = ()
+
+    __call__ = Jit._python
+
+
 def _type_of(x: Any) -> Aval | None:
     """The type of an argument that needs no conversion; None for all others."""
     kind = type(x)
@@ -278,14 +330,14 @@ def _owns(x: Any) -> bool:
 
 
 def _numbers(value: Any, what: str) -> tuple[int, ...]:
-    items = (value,) if isinstance(value, int) else tuple(value)
+    items = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, Iterable) else (None,)
     if not all(isinstance(i, int) and not isinstance(i, bool) for i in items):
         raise ArgumentError(f"jit: {what} is an int or a tuple of ints, got {value!r}")
     return items
 
 
 def _words(value: Any, what: str) -> tuple[str, ...]:
-    items = (value,) if isinstance(value, str) else tuple(value)
+    items = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
     if not all(isinstance(i, str) for i in items):
         raise ArgumentError(f"jit: {what} is a string or a tuple of strings, got {value!r}")
     return items
@@ -338,7 +390,7 @@ def jit(
     donate_argnums, donate_argnames
         Arguments whose memory may be used for results of the same type. If it is, that very array is returned.
     lowering, fast_math, device
-        How the Program is made to run.
+        How the Program is made to run: ``"llvm"``, False and None are the only choices so far.
 
     Returns
     -------
@@ -371,8 +423,10 @@ def jit(
             device=device,
         )
     require_callable(f, "jit")
-    if lowering not in ("llvm", "numba"):
-        raise ParameterError(f"jit: lowering is 'llvm' or 'numba', got {lowering!r}")
+    if lowering != "llvm":
+        raise ParameterError(f"jit: lowering is 'llvm', got {lowering!r:.40}")
+    if fast_math is not False or device is not None:
+        raise UnsupportedError("jit: fast_math and device are not supported yet", hint="leave them out")
     static = _complete(f, _numbers(static_argnums, "static_argnums"), _words(static_argnames, "static_argnames"))
     donated = _complete(f, _numbers(donate_argnums, "donate_argnums"), _words(donate_argnames, "donate_argnames"))
-    return Jit(f, *static, *donated, (lowering, bool(fast_math), device))
+    return PythonJit(f, *static, *donated, (lowering, bool(fast_math), device))

@@ -87,9 +87,12 @@ def require_inexact(a: Arguments, transform: str) -> None:
 def positions_of(f: Any, argnums: int | Sequence[int], count: int, transform: str) -> tuple[int, ...]:
     """`argnums` as positions in 0 ... count - 1."""
     out = []
-    for i in (argnums,) if isinstance(argnums, int | np.integer) else tuple(argnums):
+    given = argnums if isinstance(argnums, tuple | list) else (argnums,)
+    if not given:
+        raise ArgumentError(f"{transform}: argnums is empty: {argnums!r}")
+    for i in given:
         if not isinstance(i, int | np.integer) or isinstance(i, bool):
-            raise ArgumentError(f"{transform}: argnums is an int or a tuple of ints, got {argnums!r}")
+            raise ArgumentError(f"{transform}: argnums is an int or a tuple of ints, got {argnums!r:.60}")
         if not -count <= i < count:
             name = function_name(f)
             raise ArgumentError(

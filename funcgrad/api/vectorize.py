@@ -23,10 +23,11 @@ from funcgrad.core.ir import Aval, make_aval
 from funcgrad.core.trace import Trace, current, eagerly
 from funcgrad.ops.broadcasting import align
 from funcgrad.transforms.batch import batch
+from funcgrad.transforms.prune import prune
 
 
 def _is_axis(x: Any) -> bool:
-    return x is None or isinstance(x, int)
+    return x is None or (isinstance(x, int) and not isinstance(x, bool))
 
 
 def vmap(
@@ -58,6 +59,8 @@ def vmap(
     [3.0, 4.0]
     """
     require_callable(f, "vmap")
+    if axis_size is not None and (not isinstance(axis_size, int) or isinstance(axis_size, bool) or axis_size < 0):
+        raise ArgumentError(f"vmap: axis_size is a number of rows, got {axis_size!r:.60}")
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not _is_axis(in_axes) and not isinstance(in_axes, tuple):
@@ -112,7 +115,8 @@ def _vmap(f: Any, in_axes: Any, out_axes: Any, axis_size: int | None, args: tupl
 
     traced = trace(function, inputs, names, name=name, purpose="vmap", shows=True)
     with doing(f"vectorizing {name}"):
-        batched, out_dims = batch(traced.program, size, (*[None] * len(traced.constants), *dims))
+        program = traced.program.remember("pruned", lambda: prune(traced.program))
+        batched, out_dims = batch(program, size, (*[None] * len(traced.constants), *dims))
         point = [*traced.constants, *[value for value, _ in pairs]]
         values = evaluate(batched, point)
         targets = _out_axes(name, out_axes, traced, out_dims)

@@ -14,6 +14,10 @@ _traced_types: list[type] = []  # filled by core.trace: instances count as Array
 _at: list[Callable[[Any], Any]] = []  # filled by funcgrad.numpy
 
 
+plain_results = bytearray(1)
+"""1 while `config.results` is "numpy": native entries look here, and leave such calls to Python."""
+
+
 class Config(SimpleNamespace):
     """Settings of the whole process.
 
@@ -28,6 +32,7 @@ class Config(SimpleNamespace):
             raise ParameterError(f"config has no setting {name!r}", hint="config.results is the only one")
         if value not in ("array", "numpy"):
             raise ParameterError(f"config.results is 'array' or 'numpy', got {value!r}")
+        plain_results[0] = value == "numpy"
         super().__setattr__(name, value)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from funcgrad.base.errors import FuncgradError
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Var, last_uses
 from funcgrad.core.primitive import registry
-from funcgrad.core.trace import Trace, Tracer, current, eagerly
+from funcgrad.core.trace import Trace, Tracer, current, eagerly, require_open
 
 Execute = Callable[[Program, Sequence[Any]], list[Any]]
 
@@ -30,6 +30,9 @@ def evaluate(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | N
     trace = current()
     if type(trace) is Trace and not (trace.shows and not any([type(a) is Tracer for a in args])):
         return inline(trace, program, args, known or {})
+    for a in args:
+        if type(a) is Tracer:
+            require_open(a, trace)
     with eagerly():
         return run(program, args, known or {})
 

@@ -223,7 +223,8 @@ def static_key(value: Any) -> Hashable:
     if isinstance(value, Program):
         return value.fingerprint
     if isinstance(value, tuple):
-        return tuple([static_key(v) for v in value])
+        inner = tuple([static_key(v) for v in value])
+        return inner if type(value) is tuple else (type(value), inner)
     if isinstance(value, float | complex | np.generic):
         return type(value).__name__, repr(value)
     return type(value), value

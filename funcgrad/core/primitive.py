@@ -90,7 +90,9 @@ class Primitive:
         self.links: Callable[[dict[str, Any]], Links] | None = None
         self.effects_of: Callable[[dict[str, Any]], frozenset[str]] = _no_effects
         self.guarded: Primitive | None = None
-        self.fault: Callable[..., Exception] | None = None  # the error for a value that a native check found, and params
+        self.fault: Callable[..., Exception] | None = (
+            None  # the error for a value that a native check found, and params
+        )
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
         self.emit: Callable[..., Any] | None = None  # (builder, dtype, *registers, **params) -> register
         self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed

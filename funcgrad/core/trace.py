@@ -194,7 +194,7 @@ class Trace:
     """
 
     def __init__(self, name: str = "f", *, shows: bool = False) -> None:
-        parent = _current.get()
+        parent = current()
         self.name = name
         self.stack: tuple[Trace, ...] = (*parent.stack, self) if type(parent) is Trace else (self,)
         self.shows: bool = shows and (type(parent) is not Trace or parent.shows)
@@ -211,13 +211,13 @@ class Trace:
         self._token: Token[Any] | None = None
 
     def __enter__(self) -> Trace:
-        self._token = _current.set(self)
+        self._token = TRACE.set(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.closed = True
         assert self._token is not None
-        _current.reset(self._token)
+        TRACE.reset(self._token)
 
     # -- what goes in
 
@@ -275,8 +275,6 @@ class Trace:
 
     def add(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tracer, ...]:
         """Record one application of `primitive`; returns its results."""
-        if self.thread != get_ident():
-            self._refuse_thread()
         inputs = tuple([a.atom if type(a) is Tracer and a.owner is self else self.atom(a) for a in args])
         outputs = tuple([Var(a) for a in primitive.abstract(*[i.aval for i in inputs], **params)])
         source = self.source if self.source is not None else user_source()
@@ -286,12 +284,6 @@ class Trace:
         else:
             self.equations.append(equation)
         return (Tracer(self, outputs[0]),) if len(outputs) == 1 else tuple([Tracer(self, v) for v in outputs])
-
-    def _refuse_thread(self) -> NoReturn:
-        raise UnexpectedTracerError(
-            f"a traced operation of {self.name} runs in another thread than the one that traces it",
-            hint="apply transforms inside the thread, not threads inside a traced function",
-        )
 
     def emit(self, equation: Equation) -> None:
         """Record a finished equation whose inputs are atoms of this trace."""
@@ -352,12 +344,17 @@ class _Eager:
 
 
 EAGER = _Eager()
-_current: ContextVar[Trace | _Eager | None] = ContextVar("funcgrad_trace", default=None)
+TRACE: ContextVar[Trace | _Eager | None] = ContextVar("funcgrad_trace", default=None)
+"""The innermost open trace; read it through `current`."""
 
 
 def current() -> Trace | _Eager | None:
-    """The innermost open trace, `EAGER` inside a public function on plain arrays, or None."""
-    return _current.get()
+    """The innermost open trace, `EAGER` inside a public function on plain arrays, or None.
+
+    A context that was copied while tracing, and outlives the trace or runs in another thread, has none.
+    """
+    trace = TRACE.get()
+    return None if type(trace) is Trace and (trace.closed or trace.thread != get_ident()) else trace
 
 
 class eagerly:  # noqa: N801 (reads as a statement)
@@ -366,13 +363,13 @@ class eagerly:  # noqa: N801 (reads as a statement)
     __slots__ = ("_errstate", "_token")
 
     def __enter__(self) -> None:
-        self._token = _current.set(EAGER)
+        self._token = TRACE.set(EAGER)
         self._errstate = np.errstate(all="ignore")
         self._errstate.__enter__()
 
     def __exit__(self, *exc: object) -> None:
         self._errstate.__exit__(None, None, None)
-        _current.reset(self._token)
+        TRACE.reset(self._token)
 
 
 def bind(primitive: Primitive, *args: Any, **params: Any) -> tuple[Any, ...]:
@@ -385,7 +382,7 @@ def bind(primitive: Primitive, *args: Any, **params: Any) -> tuple[Any, ...]:
     params
         Static, hashable parameters.
     """
-    trace = _current.get()
+    trace = current()
     if type(trace) is Trace:
         if not trace.shows:
             return trace.add(primitive, args, params)

@@ -10,6 +10,7 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,24 +18,27 @@ from typing import Any
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.schedule import Product
 
+_lock = threading.Lock()
 
-@cache
+
 def _capsules() -> dict[str, Any]:
     """``scipy.linalg.cython_blas.__pyx_capi__``, without importing the rest of scipy.linalg (140 ms)."""
     name = "scipy.linalg.cython_blas"
-    module = sys.modules.get(name)
-    if module is None:
-        import scipy
+    with _lock:  # an extension module can be loaded once
+        module = sys.modules.get(name)
+        if module is None:
+            import scipy
 
-        folder = Path(scipy.__file__).parent / "linalg"
-        finder = importlib.machinery.FileFinder(
-            str(folder), (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES)
-        )
-        spec = finder.find_spec(name)
-        assert spec is not None and spec.loader is not None, "SciPy has no cython_blas"
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return dict(module.__pyx_capi__)
+            folder = Path(scipy.__file__).parent / "linalg"
+            finder = importlib.machinery.FileFinder(
+                str(folder), (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES)
+            )
+            spec = finder.find_spec(name)
+            assert spec is not None and spec.loader is not None, "SciPy has no cython_blas"
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules[name] = module  # where a later import of scipy.linalg finds it
+        return dict(module.__pyx_capi__)
 
 
 @cache

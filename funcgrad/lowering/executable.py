@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from funcgrad.lowering.builder import Target
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.emit import ALIGNMENT, emit, native_form, native_type
 from funcgrad.lowering.machine import Library, compile_object, header, host, load
+from funcgrad.lowering.pool import ArenaPool
 from funcgrad.lowering.simplify import simplify
 
 
@@ -66,6 +67,7 @@ class Native:
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])
         self.arena = module.arena
         self.checks = module.checks
+        self.arenas = ArenaPool(module.arena) if module.arena else None
         self.free: list[Any] = []  # scratch memory of finished calls
         self.inputs = [(v.aval.shape, v.aval.dtype) for v in program.inputs]
         self.outputs = [(a.aval.shape, a.aval.dtype) for a in program.outputs]
@@ -90,11 +92,15 @@ class Native:
         if scratch is not None:
             self.free.append(scratch)
         if code:
-            e = self.checks[code - 1]
-            assert e.primitive.fault is not None
-            error = e.primitive.fault(int(status[1]), **e.params)
-            raise error.at(e.source) if isinstance(error, FuncgradError) else error
+            self.fail(code, *status.tolist())
         return [x if x.ndim else x[()] for x in results]
+
+    def fail(self, code: int, *status: int) -> NoReturn:
+        """Raise the error of the check that failed."""
+        e = self.checks[code - 1]
+        assert e.primitive.fault is not None
+        error = e.primitive.fault(status[1], **e.params)
+        raise error.at(e.source) if isinstance(error, FuncgradError) else error
 
 
 def _readable(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -186,6 +192,11 @@ class Executable:
                     self._whole = Native(p)
                 else:
                     self._stages = stages(p)
+
+    @property
+    def whole(self) -> Native | None:
+        """The one native module, if the Program is one and has been prepared."""
+        return self._whole
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """Results for arrays of the Program's input types, as raw values that may share memory with `args`."""

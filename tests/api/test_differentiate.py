@@ -204,6 +204,8 @@ BAD = [
     ("argnums out of range", lambda: fg.grad(lambda x: x, argnums=2)(1.0), errors.ArgumentError, "argnums=2"),
     ("argnums twice", lambda: fg.grad(lambda x, y: x, argnums=(0, -2))(1.0, 1.0), errors.ArgumentError, "twice"),
     ("argnums float", lambda: fg.grad(lambda x: x, argnums=(0.0,))(1.0), errors.ArgumentError, "ints"),  # type: ignore
+    ("argnums None", lambda: fg.grad(lambda x: x, argnums=None)(1.0), errors.ArgumentError, "ints"),
+    ("argnums empty", lambda: fg.grad(lambda x: x, argnums=())(1.0), errors.ArgumentError, "empty"),
     ("string", lambda: fg.grad(lambda p: p["s"])({"s": "text"}), errors.ArgumentError, r"p\.s is a string"),
     ("object", lambda: fg.grad(lambda p: p)(object()), errors.ArgumentError, "p is a object"),
     ("object array", lambda: fg.grad(lambda p: p)(np.array([None])), errors.ArgumentError, "no array of numbers"),

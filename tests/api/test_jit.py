@@ -281,3 +281,63 @@ def test_tracebacks_show_only_the_users_frames(monkeypatch: pytest.MonkeyPatch) 
     assert sum("funcgrad/funcgrad" in name or "/funcgrad/api" in name for name in frames()) <= 1
     monkeypatch.setenv("FUNCGRAD_TRACEBACK", "full")
     assert sum("/funcgrad/" in name for name in frames()) > 3
+
+
+def test_static_values_that_compare_equal_are_not_the_same() -> None:
+    divide = fg.jit(lambda x, n: x / n, static_argnums=1)
+    assert divide(1.0, 0.0) == np.inf and divide(1.0, -0.0) == -np.inf
+    pick = fg.jit(lambda x, t: x * t[0], static_argnums=1)
+    assert [pick(3, t).dtype.name for t in ((1,), (1.0,), (True,), ((2, 1)[1:]))] == [
+        "int64",
+        "float64",
+        "int64",
+        "int64",
+    ]
+    by_name = fg.jit(lambda x, *, t: x * t, static_argnames="t")
+    assert by_name(3, t=1).dtype == np.int64 and by_name(3, t=1.0).dtype == np.float64
+
+
+def test_results_follow_the_configuration_after_a_native_entry() -> None:
+    f = fg.jit(lambda x: x * 2)
+    assert type(f(np.ones(2))) is type(f(np.ones(2))) is fg.Array
+    fg.config.results = "numpy"
+    try:
+        assert type(f(np.ones(2))) is np.ndarray and type(f(2.0)) is np.float64
+    finally:
+        fg.config.results = "array"
+    assert type(f(np.ones(2))) is fg.Array
+
+
+def test_a_native_entry_still_records_inside_a_trace() -> None:
+    f = fg.jit(lambda x: np.sin(x) * 2)
+    for _ in range(3):
+        f(1.5)
+    assert float(fg.grad(f)(1.5)) == 2 * np.cos(1.5)
+    assert "call" in str(fg.make_program(lambda x: f(x))(1.5))
+    assert fg.vmap(f)(np.ones(2)).shape == (2,)
+    assert f.cache_info().hits >= 2
+
+
+def test_index_errors_out_of_native_code_name_the_line() -> None:
+    f = fg.jit(lambda x, i: x[i] * 2)
+    x = np.arange(3.0)
+    for _ in range(2):
+        assert f(x, np.array([0, 2])).tolist() == [0.0, 4.0]
+    for bad in (3, -4):
+        with pytest.raises(
+            errors.OutOfBoundsError, match=f"index {bad} is out of bounds for axis 0 of length 3"
+        ) as found:
+            f(x, np.array([0, bad]))
+        assert "test_jit.py" in str(found.value)
+
+
+def test_scipy_linalg_can_be_imported_after_a_product() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import numpy as np, funcgrad as fg; f = fg.jit(lambda x: x @ x); f(np.eye(3)); f(np.eye(3));"
+        "import scipy.linalg; print(scipy.linalg.inv(np.eye(2))[0, 0])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "1.0"

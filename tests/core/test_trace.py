@@ -248,3 +248,65 @@ def test_tracers_copy_to_themselves_and_do_not_hash() -> None:
         return copy.copy(x) * copy.deepcopy(x)
 
     assert float(fg.grad(f)(3.0)) == 6.0
+
+
+# -- contexts that outlive a trace
+
+
+def test_a_context_copied_while_tracing_does_not_record() -> None:
+    contexts: list[Any] = []
+
+    def f(x: Any) -> Any:
+        contexts.append(copy_context())
+        return x * x
+
+    for transform in (fg.grad, fg.jit, fg.jacfwd):
+        contexts.clear()
+        transform(f)(3.0)
+        found = contexts[0].run(lambda: fg.grad(lambda y: y * y)(2.0))
+        assert type(found) is fg.Array and float(found) == 4.0
+        assert type(contexts[0].run(lambda: fnp.sin(np.ones(2)))) is fg.Array
+
+
+def test_other_work_in_a_thread_started_while_tracing() -> None:
+    def f(x: Any) -> Any:
+        context, out = copy_context(), []
+        t = threading.Thread(target=lambda: context.run(lambda: out.append(fg.jit(lambda y: y * 2)(np.ones(2)))))
+        t.start()
+        t.join()
+        assert type(out[0]) is fg.Array and out[0].tolist() == [2.0, 2.0]
+        return x * x
+
+    for transform in (fg.grad, fg.jit):
+        assert float(transform(f)(3.0)) in (6.0, 9.0)
+
+
+def test_an_escaped_tracer_does_not_pass_through_an_identity() -> None:
+    leaked: list[Any] = []
+
+    def f(x: Any) -> Any:
+        leaked.append(x * 1.5)
+        return x
+
+    fg.jit(f)(np.ones(2))
+    one = np.ones(2)
+    for use in (
+        lambda t: fg.vjp(lambda x: x, one)[1](t),
+        lambda t: fg.jvp(lambda x: x, (one,), (t,)),
+        lambda t: fg.linearize(lambda x: x, one)[1](t),
+        lambda t: fg.vmap(lambda x: x)(t),
+        lambda t: fg.grad(lambda x: x.sum())(t),
+    ):
+        with pytest.raises(errors.UnexpectedTracerError):
+            use(leaked[0])
+
+
+def test_an_index_error_that_the_user_caught_stays_caught() -> None:
+    def f(x: Any, i: Any) -> Any:
+        try:
+            return x[i]
+        except IndexError:
+            return x.sum()
+
+    assert fg.vmap(f, (0, None))(np.ones((2, 3)), np.array(5)).tolist() == [3.0, 3.0]
+    assert fg.grad(f)(np.ones(3), np.array(5)).tolist() == [1.0] * 3

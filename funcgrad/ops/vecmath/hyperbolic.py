@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from funcgrad.ops.vecmath import coefficients as c
-from funcgrad.ops.vecmath.arithmetic import NAN, Builder, Pair, Value, fast_two_sum, format_of, quotient, two_sum
+from funcgrad.ops.vecmath.arithmetic import (
+    NAN,
+    Builder,
+    Pair,
+    Value,
+    fast_two_sum,
+    format_of,
+    quotient,
+    two_product,
+    two_sum,
+)
 from funcgrad.ops.vecmath.exponential import expm1_pair, keep_small, power_of_two, reduce_exp
 from funcgrad.ops.vecmath.logarithm import log1p_pair
 
@@ -68,5 +78,10 @@ def _log_of_double(b: Builder, x: Value, large: float, small: Pair) -> Value:
 def atanh(b: Builder, x: Value) -> Value:
     """Inverse hyperbolic tangent: 2 ulp; NaN outside [−1, 1]. log1p(2a / (1 − a)) / 2."""
     a = b.abs(x)
-    y = log1p_pair(b, (b.div(b.add(a, a), b.sub(1.0, a)), b.constant(x.type, 0.0)))
-    return keep_small(b, x, b.copysign(b.mul(y, 0.5), x))
+    twice = b.add(a, a)
+    d, d_lo = fast_two_sum(b, b.constant(x.type, 1.0), b.neg(a))
+    r = b.div(1.0, d)
+    q = b.mul(twice, r)
+    p, e = two_product(b, q, d)
+    q_lo = b.mul(b.sub(b.sub(b.sub(twice, p), e), b.mul(q, d_lo)), r)
+    return keep_small(b, x, b.copysign(b.mul(log1p_pair(b, (q, q_lo)), 0.5), x))
