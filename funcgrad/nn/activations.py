@@ -237,7 +237,7 @@ def squareplus(x: Any, b: Any = 4.0) -> Any:
     """(x + sqrt(x² + b)) / 2: a rectifier that is smooth for b > 0, without exponentials."""
     x = inexact(x, "squareplus")
     b = fnp.astype(b, x.dtype)
-    root = fnp.sqrt(x * x + b)
+    root = fnp.hypot(x, fnp.sqrt(b))  # no overflow where x² would
     # b / (root - x) is the same number, without cancellation where x < 0
     return fnp.where(x >= 0, x + root, b / (root - x)) / 2
 

@@ -11,7 +11,8 @@ from funcgrad.base.errors import DtypeError, ParameterError, ShapeError
 from funcgrad.core.trace import describe
 from funcgrad.numpy import reductions, shaping
 from funcgrad.numpy.elementwise import ufuncs
-from funcgrad.numpy.operands import array, broadcast_to, normalize_axis, operand, public
+from funcgrad.numpy.operands import array, as_dtype, broadcast_to, dtype_of, normalize_axis, operand, public
+from funcgrad.numpy.parameters import choice, flag, integer, sized
 from funcgrad.ops.broadcasting import broadcast, reshape
 from funcgrad.ops.cumulative import section
 from funcgrad.ops.movement import concatenate, convert
@@ -27,6 +28,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     prepend, append
         Put before and behind `a` first; a scalar is repeated.
     """
+    n = integer("diff", "n", n)
     if n < 0:
         raise ParameterError(f"diff: n must not be negative, got {n}")
     x = array(a, "diff")
@@ -44,7 +46,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
                 parts.insert(at, broadcast_to(e, one) if not e.shape else e)
         x = shaping.concatenate(parts, i)
     function = ufuncs.not_equal if x.dtype == BOOL else ufuncs.subtract
-    for _ in range(n):
+    for _ in range(min(n, x.shape[i])):
         m = x.shape[i]
         x = function(section(x, i, min(1, m), m), section(x, i, 0, max(m - 1, 0)))
     return x
@@ -58,10 +60,18 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     d = ufuncs.subtract(section(x, 0, min(1, n), n), section(x, 0, 0, max(n - 1, 0)))
     parts = [d]
     if to_begin is not None:
-        parts.insert(0, convert(shaping.ravel(to_begin), d.dtype))
+        parts.insert(0, _end("to_begin", to_begin, d))
     if to_end is not None:
-        parts.append(convert(shaping.ravel(to_end), d.dtype))
+        parts.append(_end("to_end", to_end, d))
     return shaping.concatenate(parts)
+
+
+def _end(what: str, given: Any, d: Any) -> Any:
+    """What `ediff1d` puts before or behind the differences `d`, in their dtype."""
+    x = operand(given, "ediff1d")
+    if not np.can_cast(dtype_of(x), d.dtype, "same_kind") and not (type(x) is int and d.dtype.kind == "u"):
+        raise DtypeError(f"ediff1d: {what} is {describe(x)}, which does not fit among {describe(d)}")
+    return shaping.ravel(as_dtype(x, d.dtype))
 
 
 @public(np.gradient)
@@ -86,8 +96,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     else:
         given = axis if isinstance(axis, tuple | list) else (axis,)
         axes = tuple([normalize_axis("gradient", i, len(x.shape)) for i in given])
-    if edge_order not in (1, 2):
-        raise ParameterError(f"gradient: edge_order is 1 or 2, got {edge_order}")
+    choice("gradient", "edge_order", edge_order, (1, 2))
     steps = [array(v, "gradient") for v in varargs] or [np.float64(1)]
     if len(steps) == 1 and not steps[0].shape:
         steps *= len(axes)
@@ -206,10 +215,14 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     v = array(x, "vander")
     if len(v.shape) != 1:
         raise ShapeError(f"vander: one axis is needed, got {describe(v)}")
-    count = v.shape[0] if N is None else int(N)
+    count = v.shape[0] if N is None else integer("vander", "N", N)
+    if count < 0:
+        raise ParameterError(f"vander: N must not be negative, got {count}")
+    sized("vander", (v.shape[0], count))
+    increasing = flag("vander", "increasing", increasing)
     kind = promote(v.dtype, INT)
     v = convert(v, kind)
-    powers = [ufuncs.add(ufuncs.multiply(v, 0), 1)]
+    powers = [full_like(v, 1)]
     for _ in range(1, count):
         powers.append(ufuncs.multiply(powers[-1], v))
     powers = powers[:count]

@@ -217,6 +217,7 @@ _METHODS: dict[str, Any] = {
     "repeat": rearranging.repeat,
     "take": rearranging.take,
     "diagonal": rearranging.diagonal,
+    "trace": rearranging.trace,
     "astype": _astype,
     "copy": _copy,
     "clip": _clip,

@@ -54,6 +54,8 @@ def operand(x: Any, name: str = "array") -> Any:
     if isinstance(x, np.ndarray):
         if isinstance(x, np.ma.MaskedArray):
             raise DtypeError(f"{name}: a masked array was given, whose mask would be lost", hint="x.filled(value)")
+        if isinstance(x, np.matrix):
+            raise DtypeError(f"{name}: a np.matrix was given, whose * means @", hint="np.asarray(x)")
         dtype = x.dtype
         if not is_supported(dtype):
             raise _unsupported(name, dtype)

@@ -18,6 +18,7 @@ from funcgrad.base.dtypes import BOOL
 from funcgrad.base.errors import ShapeError
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer, bind1, describe, name_of
+from funcgrad.numpy import selection
 from funcgrad.numpy.elementwise import refuse_out, ufuncs
 from funcgrad.numpy.operands import array, broadcast_to, common_shape, normalize_axis, promoted_dtype, public
 from funcgrad.ops import dot as dots
@@ -240,7 +241,7 @@ def _last(name: str, x: Any, axis: int) -> Any:
 def conjugated(a: Any) -> Any:
     """The complex conjugate; real arrays as they are."""
     x = array(a, "conjugate")
-    return ufuncs.conjugate(x) if x.dtype.kind == "c" else x
+    return selection.conjugate(x) if x.dtype.kind == "c" else x
 
 
 # -- other products of two

@@ -11,7 +11,7 @@ import numpy as np
 from funcgrad.base.dtypes import BOOL, FLOAT, INT, Dtype, is_inexact, promote
 from funcgrad.base.errors import ArgumentError, DtypeError, ParameterError, ShapeError, UnsupportedError
 from funcgrad.core.ir import make_aval
-from funcgrad.core.trace import Tracer, describe
+from funcgrad.core.trace import describe
 from funcgrad.numpy import reductions
 from funcgrad.numpy.elementwise import refuse_out, ufuncs
 from funcgrad.numpy.operands import (
@@ -20,9 +20,13 @@ from funcgrad.numpy.operands import (
     broadcast_operands,
     dtype_key,
     operand,
+    is_weak,
+    known_value,
     promoted,
     public,
+    strong,
 )
+from funcgrad.numpy.parameters import choice, flag, integer, sequence
 from funcgrad.ops import arithmetic
 from funcgrad.ops.movement import convert
 from funcgrad.ops.op import constant, full_like
@@ -57,9 +61,18 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     return arithmetic.select(*broadcast_operands("where", [c, as_dtype(a, dtype), as_dtype(b, dtype)]))
 
 
+def _choices(name: str, choices: Any) -> list[Any]:
+    items = sequence(name, "choices", choices)
+    if not items:
+        raise ArgumentError(f"{name}: at least one choice is needed")
+    return items
+
+
 @public(np.select)
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
     """For each element the choice of the first condition that holds, else `default`."""
+    condlist = sequence("select", "condlist", condlist)
+    choicelist = sequence("select", "choicelist", choicelist)
     if len(condlist) != len(choicelist) or not condlist:
         raise ArgumentError(f"select: {len(condlist)} conditions and {len(choicelist)} choices")
     conditions = [array(c, "select") for c in condlist]
@@ -82,13 +95,17 @@ def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise"
         "clip" or "wrap" for integers outside. "raise" needs a known value of `a`.
     """
     refuse_out("choose", out)
+    choice("choose", "mode", mode, ("raise", "wrap", "clip"))
     index = array(a, "choose")
-    items = promoted("choose", *choices)
+    if index.dtype.kind not in "biu":
+        raise DtypeError(f"choose: a holds integers, got {describe(index)}")
+    items = promoted("choose", *_choices("choose", choices))
     n = len(items)
     if mode == "raise":
-        if type(index) is Tracer:
+        known = known_value(index)
+        if known is None:
             raise UnsupportedError("choose: mode='raise' needs a known value of a", hint="mode='clip'")
-        if index.size and (index.min() < 0 or index.max() >= n):
+        if known.size and (known.min() < 0 or known.max() >= n):
             raise ParameterError(f"choose: an integer is outside 0 ... {n - 1}")
     elif mode == "wrap":
         index = ufuncs.remainder(index, n)
@@ -111,6 +128,8 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: None = None, *, min:
     low = a_min if min is None else min
     high = a_max if max is None else max
     x = operand(a, "clip")
+    if is_weak(x) and [b for b in (low, high) if b is not None]:  # NumPy makes an array of the first argument
+        x = strong(array(x))
     if array(x).dtype.kind in "iu":  # Python integers outside the range are no bounds
         info = np.iinfo(array(x).dtype)
         low = None if type(low) is int and low <= info.min else low
@@ -128,6 +147,11 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     x = array(x, "nan_to_num")
     if not is_inexact(x.dtype):
         return x
+    if x.dtype.kind == "c":
+        raise UnsupportedError(
+            f"nan_to_num: not yet defined for {describe(x)}, whose parts it replaces one by one",
+            hint="nan_to_num(x.real)",
+        )
     info = np.finfo(x.dtype)
     posinf = info.max if posinf is None else posinf
     neginf = info.min if neginf is None else neginf
@@ -145,6 +169,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     x, y = operand(a, "isclose"), operand(b, "isclose")
     if dtype_key(y) is int or array(y).dtype.kind in "biu":
         y = ufuncs.multiply(y, 1.0)
+    equal_nan = flag("isclose", "equal_nan", equal_nan)
     near = ufuncs.less_equal(
         ufuncs.absolute(ufuncs.subtract(x, y)), ufuncs.add(atol, ufuncs.multiply(rtol, ufuncs.absolute(y)))
     )
@@ -167,7 +192,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     if x.shape != y.shape:
         return constant(False, make_aval((), BOOL))
     same = ufuncs.equal(x, y)
-    if equal_nan and is_inexact(x.dtype) and is_inexact(y.dtype):
+    if flag("array_equal", "equal_nan", equal_nan) and is_inexact(x.dtype) and is_inexact(y.dtype):
         same = ufuncs.logical_or(same, ufuncs.logical_and(ufuncs.isnan(x), ufuncs.isnan(y)))
     return reductions.all(same)
 
@@ -181,10 +206,18 @@ def array_equiv(a1: Any, a2: Any) -> Any:
         return constant(False, make_aval((), BOOL))
 
 
+def _ordered(name: str, x: Any) -> Any:
+    x = array(x, name)
+    if x.dtype.kind == "c":
+        raise DtypeError(f"{name}: not defined for {describe(x)}, whose infinities have no sign")
+    return x
+
+
 @public(np.isposinf)
 def isposinf(x: Any, /, out: None = None) -> Any:
     """Whether an element is +inf."""
     refuse_out("isposinf", out)
+    x = _ordered("isposinf", x)
     return ufuncs.logical_and(ufuncs.isinf(x), ufuncs.greater(x, 0))
 
 
@@ -192,6 +225,7 @@ def isposinf(x: Any, /, out: None = None) -> Any:
 def isneginf(x: Any, /, out: None = None) -> Any:
     """Whether an element is -inf."""
     refuse_out("isneginf", out)
+    x = _ordered("isneginf", x)
     return ufuncs.logical_and(ufuncs.isinf(x), ufuncs.less(x, 0))
 
 
@@ -206,6 +240,9 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     """
     refuse_out("round", out)
     x = array(a, "round")
+    decimals = integer("round", "decimals", decimals)
+    if abs(decimals) >= 2**31:
+        raise ParameterError(f"round: {decimals} decimals are too many")
     if x.dtype.kind == "b":
         if decimals:
             raise DtypeError(f"round: {describe(x)} to {decimals} decimals")
@@ -217,7 +254,8 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
         return convert(rounded, x.dtype)
     if decimals == 0:
         return ufuncs.rint(x)
-    factor = x.dtype.type(10.0 ** abs(decimals))
+    with np.errstate(over="ignore"):
+        factor = x.dtype.type(10.0 ** abs(decimals) if abs(decimals) <= 308 else np.inf)
     if decimals > 0:
         return ufuncs.divide(ufuncs.rint(ufuncs.multiply(x, factor)), factor)
     return ufuncs.multiply(ufuncs.rint(ufuncs.divide(x, factor)), factor)
@@ -280,7 +318,9 @@ def fabs(x: Any, /) -> Any:
 @public(np.float_power)
 def float_power(x1: Any, x2: Any, /) -> Any:
     """x1 ** x2, at least in float64."""
-    return ufuncs.power(*[convert(array(x, "float_power"), FLOAT) for x in (x1, x2)])
+    x, y = array(x1, "float_power"), array(x2, "float_power")
+    kind = promote(x.dtype, y.dtype, FLOAT)
+    return ufuncs.power(convert(x, kind), convert(y, kind))
 
 
 @public(np.conjugate)
@@ -311,7 +351,7 @@ def imag(val: Any) -> Any:
 @public(np.angle)
 def angle(z: Any, deg: bool = False) -> Any:
     """The angle of the number in the complex plane: 0 or pi for real numbers, in degrees if `deg`."""
-    x = array(z, "angle")
+    x, deg = array(z, "angle"), flag("angle", "deg", deg)
     if x.dtype.kind == "c":
         raise UnsupportedError(f"angle: not yet defined for {describe(x)}")
     x = _floating("angle", x) if x.dtype != BOOL else convert(x, FLOAT)

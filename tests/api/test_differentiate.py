@@ -84,7 +84,7 @@ def test_integer_leaves() -> None:
     gx, gn = back(1.0)
     assert gx.tolist() == [4.0, 6.0]
     assert gn.dtype == fg.float0 and gn.shape == ()
-    y, dot = fg.jvp(f, (np.array([2.0, 3.0]), 2), (np.ones(2), np.zeros((), fg.float0)))
+    _, dot = fg.jvp(f, (np.array([2.0, 3.0]), 2), (np.ones(2), np.zeros((), fg.float0)))
     assert float(dot) == 10.0
     _, lin = fg.linearize(f, np.array([2.0, 3.0]), 2)
     assert float(lin(np.ones(2), np.zeros((), fg.float0))) == 10.0
