@@ -25,6 +25,7 @@ from funcgrad.base.errors import (
     UnexpectedTracerError,
     UnsupportedError,
     UsageError,
+    ZeroWeightsError,
 )
 from funcgrad.core.trace import ShapeTruthError
 
@@ -34,5 +35,5 @@ __all__ = [
     "OutOfBoundsError", "ParameterError", "ProgramError", "RuleError", "ShapeError", "ShapeTruthError",
     "StaticArgumentError", "TracerArrayConversionError", "TracerBoolConversionError",
     "TracerIntegerConversionError", "TracerValueError", "TreeError", "UnexpectedTracerError", "UnsupportedError",
-    "UsageError",
+    "UsageError", "ZeroWeightsError",
 ]  # fmt: skip

@@ -96,6 +96,10 @@ class ParameterError(FuncgradError, ValueError):
     """A static parameter whose value is not allowed."""
 
 
+class ZeroWeightsError(ParameterError, ZeroDivisionError):
+    """Weights of an average that sum to zero."""
+
+
 class TreeError(FuncgradError, ValueError):
     """Tree structures that differ, or an object that is no pytree."""
 

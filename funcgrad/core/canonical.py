@@ -14,7 +14,9 @@ from typing import Any
 from funcgrad.core.ir import Program, Var
 
 KEPT = 512
+KEPT_EQUATIONS = 20_000  # of all kept Programs together; what is derived from them takes several times as much
 _programs: OrderedDict[Hashable, Program] = OrderedDict()
+_count = [0]
 _lock = threading.Lock()
 
 
@@ -22,15 +24,17 @@ def canonical(program: Program, values: Mapping[Var, Any]) -> tuple[Program, Map
     """The Program kept for this computation, and `values` for its Vars.
 
     Two Programs are the same if they compute the same on the same types, under the same names, from the same lines
-    of the user's code. The `KEPT` most recently used ones are kept.
+    of the user's code. The most recently used ones are kept, up to `KEPT` Programs and `KEPT_EQUATIONS` equations.
     """
     key = (program.name, program.input_names, _lines(program), program.fingerprint)
     with _lock:
         kept = _programs.get(key)
         if kept is None:
-            _programs[key] = program
-            if len(_programs) > KEPT:
-                _programs.popitem(last=False)
+            if len(program.equations) <= KEPT_EQUATIONS // 4:
+                _programs[key] = program
+                _count[0] += len(program.equations)
+                while _programs and (len(_programs) > KEPT or _count[0] > KEPT_EQUATIONS):
+                    _count[0] -= len(_programs.popitem(last=False)[1].equations)
             return program, values
         _programs.move_to_end(key)
     if values:

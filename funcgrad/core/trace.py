@@ -38,6 +38,8 @@ from funcgrad.core.array import _traced_types
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Shape, Var, make_aval
 from funcgrad.core.primitive import Primitive
 
+_FLOAT_ADVICE = "np.sin(x), not math.sin(x); fnp.zeros(n).at[i].set(x), not buffer[i] = x; "
+
 
 class Tracer:
     """Stands for an array while a function is traced. Operators and methods are installed by funcgrad.numpy."""
@@ -106,7 +108,10 @@ class Tracer:
 
     def __float__(self) -> float:
         if not self.stopped:
-            self._refuse("float() was called on it", advice="np.sin(x), not math.sin(x); ")
+            self._refuse(
+                "float() was called on it",
+                advice="np.sin(x), not math.sin(x), and fnp.zeros(n).at[i].set(x), not buffer[i] = x; ",
+            )
         return float(value_of(self))
 
     def __complex__(self) -> complex:
@@ -433,7 +438,8 @@ def value_of(
 
 def _value_hint(error: type[TracerValueError], rows: bool) -> str:
     if error is TracerIntegerConversionError:
-        return "close over it, or pass it with in_axes=None" if rows else "mark the argument static: static_argnums=..."
+        what = "close over it" if rows else "mark the argument static: static_argnums=..."
+        return f"{what}; to index a plain array with it: fnp.asarray(table)[i]"
     return "use where(condition, a, b)" if rows else "use where(condition, a, b), or mark the argument static"
 
 

@@ -53,9 +53,17 @@ def address(name: str) -> int:
     return int(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))
 
 
+def is_vector(product: Product) -> bool:
+    """Whether one operand is a single row or column."""
+    return product.x.shape[1] == 1 or product.y.shape[2] == 1
+
+
 def routine(product: Product) -> str:
     """The name of the function that computes a product."""
-    return "dgemm" if product.dtype.itemsize == 8 else "sgemm"
+    return ("d" if product.dtype.itemsize == 8 else "s") + ("gemv" if is_vector(product) else "gemm")
+
+
+ARGUMENTS = {"dgemm": 13, "sgemm": 13, "dgemv": 11, "sgemv": 11}
 
 
 def _matrix(view: View) -> tuple[str, int]:
@@ -67,18 +75,43 @@ def _matrix(view: View) -> tuple[str, int]:
     return "T", max(right if columns > 1 else rows, rows, 1)
 
 
+def _gemm(p: Product) -> tuple[dict[str, int], dict[str, str], str]:
+    """Integers, flags, and the call: the transpose of x y is y^T x^T."""
+    (_, rows, depth), columns = p.x.shape, p.y.shape[2]
+    (flag_x, lead_x), (flag_y, lead_y) = _matrix(p.x), _matrix(p.y)
+    numbers = {"m": columns, "n": rows, "k": depth, "a": lead_y, "b": lead_x, "c": max(columns, 1)}
+    names = ("ty", "tx", "m", "n", "k", "one", "q1", "a", "q0", "b", "zero", "q2", "c")
+    call = ", ".join([f"ptr %{name}" for name in names])
+    return numbers, {"ty": flag_y, "tx": flag_x}, call
+
+
+def _gemv(p: Product) -> tuple[dict[str, int], dict[str, str], str]:
+    """Integers, flags, and the call: a matrix, seen by columns, times a vector."""
+    _, rows, depth = p.x.shape
+    columns = p.y.shape[2]
+    by_rows = columns == 1  # x is the matrix, y the vector; else y^T is the matrix, x the vector
+    matrix, vector = (p.x, p.y) if by_rows else (p.y, p.x)
+    flag, lead = _matrix(matrix)
+    step = max(vector.strides[1] if by_rows else vector.strides[2], 1)
+    results = rows if by_rows else columns
+    transposed = (flag == "N") == by_rows  # a matrix stored by rows is, by columns, its transpose
+    m, n = (depth, results) if transposed else (results, depth)
+    numbers = {"m": m, "n": n, "a": lead, "b": step, "c": 1}
+    a, x = ("%q0", "%q1") if by_rows else ("%q1", "%q0")
+    call = f"ptr %t, ptr %m, ptr %n, ptr %one, ptr {a}, ptr %a, ptr {x}, ptr %b, ptr %zero, ptr %q2, ptr %c"
+    return numbers, {"t": "T" if transposed else "N"}, call
+
+
 def product_text(product: Product) -> str:
     """The body of ``void @KERNEL(ptr %p0, ptr %p1, ptr %p2)``: x, y, out."""
     name = routine(product)
-    element, size = ("double", 8) if name == "dgemm" else ("float", 4)
-    batch, rows, depth = product.x.shape
-    columns = product.y.shape[2]
-    (flag_x, lead_x), (flag_y, lead_y) = _matrix(product.x), _matrix(product.y)
-    constants = {"m": columns, "n": rows, "k": depth, "a": lead_y, "b": lead_x, "c": max(columns, 1)}
+    element, size = ("double", 8) if name[0] == "d" else ("float", 4)
+    batch = product.x.shape[0]
+    numbers, flags, call = (_gemv if is_vector(product) else _gemm)(product)
     lines = ["entry:"]
-    for key, value in constants.items():
+    for key, value in numbers.items():
         lines += [f"  %{key} = alloca i32", f"  store i32 {value}, ptr %{key}"]
-    for key, letter in (("ty", flag_y), ("tx", flag_x)):
+    for key, letter in flags.items():
         lines += [f"  %{key} = alloca i8", f"  store i8 {ord(letter)}, ptr %{key}"]
     for key, number in (("one", "1.0"), ("zero", "0.0")):
         lines += [f"  %{key} = alloca {element}", f"  store {element} {number}, ptr %{key}"]
@@ -89,8 +122,7 @@ def product_text(product: Product) -> str:
     for i, step in enumerate(bytes_of):
         lines += [f"  %s{i} = mul i64 %i, {step}", f"  %q{i} = getelementptr i8, ptr %o{i}, i64 %s{i}"]
     lines += [
-        f"  call void @{name}(ptr %ty, ptr %tx, ptr %m, ptr %n, ptr %k, ptr %one, ptr %q1, ptr %a, ptr %q0, ptr %b,"
-        " ptr %zero, ptr %q2, ptr %c)",
+        f"  call void @{name}({call})",
         "  %next = add i64 %i, 1",
         f"  %more = icmp ult i64 %next, {batch}",
         "  br i1 %more, label %loop, label %done",

@@ -78,9 +78,7 @@ def native_form(e: Equation) -> bool:
     return fits and all([isinstance(a, Var) for a in e.inputs])
 
 
-def kernel_text(
-    kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation]
-) -> KernelText:
+def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
     """The function of one kernel; the checks in it are appended to `checks`."""
     if isinstance(kernel, Loop):
         return loop_text(kernel, s.views, target, shared, checks)
@@ -94,7 +92,7 @@ def emit(program: Program, target: Target) -> Module:
     shared = Shared()
     names: dict[str, str] = {}
     functions: list[str] = []
-    calls: list[tuple[str, tuple[Any, ...]]] = []
+    calls: list[Call] = []
     loops = False
     checks: list[Equation] = []
     for kernel in s.kernels:
@@ -108,7 +106,7 @@ def emit(program: Program, target: Target) -> Module:
     offsets, arena = _arena(s, calls)
     slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
     imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)}))
-    declares = [f"declare void @{name}({', '.join(['ptr'] * 13)})" for name in imports]
+    declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in imports]
     text = "\n".join(
         [
             *declares,
@@ -122,28 +120,45 @@ def emit(program: Program, target: Target) -> Module:
     return Module(text, arena, imports, 1 if loops else 0, tuple(checks))
 
 
-def _driver(calls: list[tuple[str, tuple[Any, ...]]], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
-    used = dict.fromkeys([r for _, roots in calls for r in roots])
-    names: dict[Any, str] = {}
+Call = tuple[str, tuple[Any, ...]]
+PART = 64  # calls of one function of the driver: code generation is superlinear in the length of a function
+
+
+def _driver(calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
+    """``@program``, and the parts that it calls in turn."""
+    parts = [calls[i : i + PART] for i in range(0, len(calls), PART)]
+    texts = [_part(n, part, slots, offsets) for n, part in enumerate(parts)]
     lines = ["define i64 @program(ptr %args) #0 {", "entry:", "  %arena = load ptr, ptr %args"]
     lines += ["  %as = getelementptr ptr, ptr %args, i64 1", "  %status = load ptr, ptr %as"]
-    for i, root in enumerate(used):
-        names[root] = f"%r{i}" if root is not STATUS else "%status"
-        if root is STATUS:
-            continue
-        if root in slots:
-            lines += [f"  %a{i} = getelementptr ptr, ptr %args, i64 {slots[root]}", f"  %r{i} = load ptr, ptr %a{i}"]
-        else:
-            lines.append(f"  %r{i} = getelementptr i8, ptr %arena, i64 {offsets[root]}")
+    for n, part in enumerate(parts):
+        lines.append(f"  %s{n} = call i64 @part{n}(ptr %args, ptr %arena, ptr %status)")
+        if any([STATUS in roots for _, roots in part]):
+            lines.append(f"  %bad{n} = icmp ne i64 %s{n}, 0")
+            lines += [f"  br i1 %bad{n}, label %fail{n}, label %go{n}", f"fail{n}:", f"  ret i64 %s{n}", f"go{n}:"]
+    return "\n".join([*texts, *lines, "  ret i64 0", "}", ""])
+
+
+def _part(n: int, calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
+    lines = [f"define internal i64 @part{n}(ptr %args, ptr %arena, ptr %status) #0 {{", "entry:"]
     for i, (name, roots) in enumerate(calls):
-        lines.append(f"  call void @{name}({', '.join([f'ptr {names[r]}' for r in roots])})")
+        pointers = []
+        for k, root in enumerate(roots):
+            p = f"%r{i}.{k}"
+            if root is STATUS:
+                p = "%status"
+            elif root in slots:
+                lines += [f"  {p}a = getelementptr ptr, ptr %args, i64 {slots[root]}", f"  {p} = load ptr, ptr {p}a"]
+            else:
+                lines.append(f"  {p} = getelementptr i8, ptr %arena, i64 {offsets[root]}")
+            pointers.append(f"ptr {p}")
+        lines.append(f"  call void @{name}({', '.join(pointers)})")
         if STATUS in roots:
             lines += [f"  %s{i} = load i64, ptr %status", f"  %bad{i} = icmp ne i64 %s{i}, 0"]
             lines += [f"  br i1 %bad{i}, label %fail{i}, label %go{i}", f"fail{i}:", f"  ret i64 %s{i}", f"go{i}:"]
     return "\n".join([*lines, "  ret i64 0", "}", ""])
 
 
-def _arena(s: Schedule, calls: list[tuple[str, tuple[Any, ...]]]) -> tuple[dict[Any, int], int]:
+def _arena(s: Schedule, calls: list[Call]) -> tuple[dict[Any, int], int]:
     """An offset for every buffer that is no result; places are reused after the last kernel that touches a buffer."""
     results = set(s.outputs)
     first: dict[Any, int] = {}
@@ -154,18 +169,18 @@ def _arena(s: Schedule, calls: list[tuple[str, tuple[Any, ...]]]) -> tuple[dict[
                 first.setdefault(r, k)
                 last[r] = k
     offsets: dict[Any, int] = {}
-    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
+    placed: list[tuple[int, int, int]] = []  # offset, end, last use
     total = 0
     for r in sorted(first, key=first.__getitem__):
         size = -(-max(_bytes(r, s.buffers[r]), 1) // ALIGNMENT) * ALIGNMENT
-        busy = sorted([(o, e) for o, e, f, n in placed if not (n < first[r] or f > last[r])])
+        placed = [p for p in placed if p[2] >= first[r]]
         at = 0
-        for o, e in busy:
+        for o, e, _ in sorted(placed):
             if at + size <= o:
                 break
             at = max(at, e)
         offsets[r] = at
-        placed.append((at, at + size, first[r], last[r]))
+        placed.append((at, at + size, last[r]))
         total = max(total, at + size)
     return offsets, total
 

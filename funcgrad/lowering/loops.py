@@ -231,9 +231,7 @@ class KernelText:
     loops: bool
 
 
-def loop_text(
-    loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]
-) -> KernelText:
+def loop_text(loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
     """The function that runs `loop`; helpers and declarations go to `shared`, its checks to `checks`."""
     return _LoopEmitter(loop, views, target, shared, checks).run()
 

@@ -20,6 +20,7 @@ from funcgrad.base.dtypes import Dtype
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Var, make_aval
 from funcgrad.lowering.layout import View, contiguous, view_of
 
+CANDIDATES = 12  # loops over a space that an equation may join: the last ones
 MAX_EQUATIONS = 120  # of one loop: register allocation is superlinear in the length of a body
 
 
@@ -109,6 +110,7 @@ class _Scheduler:
         self.program = program
         self.views: dict[Var, View] = {v: contiguous(v, v.aval.shape) for v in program.inputs}
         self.kernels: list[Kernel] = []
+        self.loops: dict[Shape, list[int]] = {}
         self.after: list[int] = []  # for each kernel the set (as bits) of kernels that it comes after, itself included
         self.home: dict[Var, int] = {}  # the loop in which a value is computed elementwise
         self.writers: dict[Var, int] = {}  # for each root the kernels (as bits) that fill its buffer
@@ -306,11 +308,11 @@ class _Scheduler:
         return k
 
     def _closed(self, bits: int) -> int:
-        out, k = bits, 0
-        while bits >> k:
-            if bits >> k & 1:
-                out |= self.after[k]
-            k += 1
+        out = bits
+        while bits:
+            lowest = bits & -bits
+            out |= self.after[lowest.bit_length() - 1]
+            bits ^= lowest
         return out
 
     def join(self, shape: Shape, atoms: Sequence[Atom], axes: tuple[int, ...] = (), after: int = 0) -> int:
@@ -323,9 +325,10 @@ class _Scheduler:
         after
             Kernels (as bits) that must end before.
         """
-        for k in range(len(self.kernels) - 1, -1, -1):
-            loop = self.kernels[k]
-            if not isinstance(loop, Loop) or loop.shape != shape or len(loop.equations) >= MAX_EQUATIONS:
+        loops = self.loops.setdefault(shape, [])
+        for k in reversed(loops[-CANDIDATES:]):
+            loop = self._loop(k)
+            if len(loop.equations) >= MAX_EQUATIONS:
                 continue
             if axes and loop.axes and loop.axes != axes:
                 continue
@@ -339,7 +342,8 @@ class _Scheduler:
             return k
         for a in atoms:
             self.store(a)
-        return self._new(Loop(shape), self._dependencies(atoms) | after)
+        loops.append(self._new(Loop(shape), self._dependencies(atoms) | after))
+        return loops[-1]
 
     def _inside(self, a: Atom, k: int) -> bool:
         """Whether `a` is a value of loop `k` at the same index."""

@@ -94,7 +94,7 @@ def _unchanged(e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None
     """The other operand, where one is the neutral constant of the operation: ``x * 1``, ``x - 0.0``, ``x / 1``."""
     for position, neutral in e.primitive.neutral.items():
         a, other = inputs[position], inputs[1 - position]
-        is_neutral = isinstance(a, Literal) and a.value == neutral and not np.signbit(a.value)
-        if is_neutral and other.aval == e.outputs[0].aval:
+        is_neutral = isinstance(a, Literal) and a.aval.dtype.kind in "biuf" and a.value == neutral
+        if is_neutral and not np.signbit(a.value) and other.aval == e.outputs[0].aval:
             return (other,)
     return None

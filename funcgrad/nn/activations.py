@@ -9,12 +9,15 @@ from __future__ import annotations
 from math import pi, sqrt
 from typing import Any
 
+import numpy as np
+
 from funcgrad import numpy as fnp
 from funcgrad.base.dtypes import FLOAT, is_inexact
 from funcgrad.base.errors import ShapeError
 from funcgrad.core.trace import describe
 from funcgrad.numpy.elementwise import call
-from funcgrad.numpy.operands import array, normalize_axis, public
+from funcgrad.numpy.operands import array, broadcast_operands, normalize_axis, public
+from funcgrad.numpy.parameters import flag
 from funcgrad.ops import exponential, special
 
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -198,7 +201,7 @@ def gelu(x: Any, approximate: bool = True) -> Any:
     .. [1] Hendrycks & Gimpel (2016), Gaussian error linear units. arXiv:1606.08415.
     """
     x = inexact(x, "gelu")
-    if approximate:
+    if flag("gelu", "approximate", approximate):
         return gated(x, sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 * (x * x * x))))
     return gated(x, 0.5 * call(special.erfc_p, -sqrt(0.5) * x))
 
@@ -236,8 +239,10 @@ def soft_sign(x: Any) -> Any:
 def squareplus(x: Any, b: Any = 4.0) -> Any:
     """(x + sqrt(x² + b)) / 2: a rectifier that is smooth for b > 0, without exponentials."""
     x = inexact(x, "squareplus")
-    b = fnp.astype(b, x.dtype)
-    root = fnp.hypot(x, fnp.sqrt(b))  # no overflow where x² would
+    x, b = broadcast_operands("squareplus", [x, fnp.astype(array(b, "squareplus"), x.dtype)])
+    size = fnp.abs(x)
+    huge = size > np.sqrt(np.finfo(x.dtype).max) / 2  # x² would overflow, and b does not count
+    root = fnp.where(huge, size, fnp.sqrt(fnp.where(huge, 0, x * x) + b))
     # b / (root - x) is the same number, without cancellation where x < 0
     return fnp.where(x >= 0, x + root, b / (root - x)) / 2
 

@@ -12,7 +12,7 @@ from funcgrad.core.trace import describe
 from funcgrad.numpy import reductions, shaping
 from funcgrad.numpy.elementwise import ufuncs
 from funcgrad.numpy.operands import array, as_dtype, broadcast_to, dtype_of, normalize_axis, operand, public
-from funcgrad.numpy.parameters import choice, flag, integer, sized
+from funcgrad.numpy.parameters import flag, integer, one_of, sized
 from funcgrad.ops.broadcasting import broadcast, reshape
 from funcgrad.ops.cumulative import section
 from funcgrad.ops.movement import concatenate, convert
@@ -96,7 +96,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     else:
         given = axis if isinstance(axis, tuple | list) else (axis,)
         axes = tuple([normalize_axis("gradient", i, len(x.shape)) for i in given])
-    choice("gradient", "edge_order", edge_order, (1, 2))
+    one_of("gradient", "edge_order", edge_order, (1, 2))
     steps = [array(v, "gradient") for v in varargs] or [np.float64(1)]
     if len(steps) == 1 and not steps[0].shape:
         steps *= len(axes)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import INT, Dtype, default_float, promote
-from funcgrad.base.errors import ArgumentError, ConcretizationTypeError, ParameterError
+from funcgrad.base.dtypes import FLOAT, INT, Dtype, default_float, promote
+from funcgrad.base.errors import ArgumentError, ConcretizationTypeError, ParameterError, UnsupportedError
 from funcgrad.core.array import Array
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Trace, Tracer, current, describe
@@ -19,15 +19,19 @@ from funcgrad.numpy.operands import (
     array as as_operand,
     as_dtype,
     broadcast_operands,
+    broadcast_shape,
     broadcast_to,
     given_dtype,
     given_shape,
     has_tracer,
     is_weak,
+    known_value,
+    normalize_axis,
     operand,
     public,
     shape_of,
 )
+from funcgrad.numpy.parameters import LARGEST, flag, integer, number, one_of, shown, sized
 from funcgrad.ops import movement
 from funcgrad.ops.arithmetic import add, mul
 from funcgrad.ops.broadcasting import broadcast, reshape
@@ -61,7 +65,9 @@ def array(
     x = as_operand(object, "array")
     if dtype is not None:
         x = convert(x, given_dtype("array", dtype))
-    missing = ndmin - len(x.shape)
+    missing = integer("array", "ndmin", ndmin) - len(x.shape)
+    if ndmin > 64:
+        raise ParameterError(f"array: {ndmin} axes are too many")
     return reshape(x, (1,) * missing + x.shape) if missing > 0 else x
 
 
@@ -130,28 +136,33 @@ def static_shape(name: str, shape: Any) -> tuple[int, ...]:
     out = given_shape(name, shape)
     if min(out, default=0) < 0:
         raise ParameterError(f"{name}: negative lengths are not allowed: {out}")
-    return out
+    return sized(name, out)
+
+
+def length(name: str, what: str, value: Any) -> int:
+    """A parameter that is the length of an axis; negative ones give none, as in NumPy."""
+    return max(integer(name, what, value), 0)
 
 
 @public()
 def zeros(shape: Any, dtype: Any = float, order: str = "C") -> Any:
     """An array of zeros."""
     shaping.require_order("zeros", order)
-    return _filled("zeros", 0, shape, given_dtype("zeros", dtype or float))
+    return _filled("zeros", 0, shape, given_dtype("zeros", float if dtype is None else dtype))
 
 
 @public()
 def ones(shape: Any, dtype: Any = float, order: str = "C") -> Any:
     """An array of ones."""
     shaping.require_order("ones", order)
-    return _filled("ones", 1, shape, given_dtype("ones", dtype or float))
+    return _filled("ones", 1, shape, given_dtype("ones", float if dtype is None else dtype))
 
 
 @public()
 def empty(shape: Any, dtype: Any = float, order: str = "C") -> Any:
     """An array of zeros: contents are never left to chance."""
     shaping.require_order("empty", order)
-    return _filled("empty", 0, shape, given_dtype("empty", dtype or float))
+    return _filled("empty", 0, shape, given_dtype("empty", float if dtype is None else dtype))
 
 
 @public()
@@ -216,8 +227,13 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, dtype: Any = None) ->
     """start, start + step, ... below stop; ``arange(n)`` counts from 0. The arguments are static."""
     _static("arange", start, stop, step)
     start, stop = (0, start) if stop is None else (start, stop)
+    step = 1 if step is None else step
+    start, stop, step = [number("arange", "a limit", v) for v in (start, stop, step)]
     if step == 0:
         raise ParameterError("arange: step must not be 0")
+    count = (float(stop) - float(start)) / float(step)
+    if not count < LARGEST:  # or NaN
+        raise ParameterError(f"arange: {start}, {stop}, {step} give no length")
     if dtype is not None:
         kind = given_dtype("arange", dtype)
     else:  # NumPy's choice for numbers of these types
@@ -250,16 +266,18 @@ def linspace(
         Where the new axis is, for arrays.
     """
     n = _number("linspace", num)
+    endpoint, retstep = flag("linspace", "endpoint", endpoint), flag("linspace", "retstep", retstep)
     x, y = operand(start, "linspace"), operand(stop, "linspace")
     compute = promote(*[v.dtype if not is_weak(v) else float for v in (x, y)], float)
     compute = default_float(compute)
     kind = compute if dtype is None else given_dtype("linspace", dtype)
     x, y = broadcast_operands("linspace", [as_dtype(v, compute) for v in (x, y)])
+    axis = normalize_axis("linspace", axis, len(broadcast_shape("linspace", (x, y))) + 1)
     if not has_tracer((x, y)) and not tracing():
         with np.errstate(all="ignore"):
             out, step = np.linspace(x, y, n, endpoint, True, kind, axis)
         return (out, compute.type(step) if isinstance(step, float) else step) if retstep else out
-    shape = shape_of(x)
+    shape = sized("linspace", (n, *shape_of(x)))[1:]
     pieces = n - 1 if endpoint else n
     delta = ufuncs.subtract(y, x)
     if pieces > 0:
@@ -280,12 +298,10 @@ def linspace(
 
 
 def _number(name: str, num: Any) -> int:
-    try:
-        n = int(num.__index__())
-    except AttributeError:
-        raise ArgumentError(f"{name}: num must be an integer, got {num!r}") from None
+    n = integer(name, "num", num)
     if n < 0:
         raise ParameterError(f"{name}: num must not be negative, got {n}")
+    sized(name, (n,))
     return n
 
 
@@ -293,24 +309,50 @@ def _number(name: str, num: Any) -> int:
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Any:
-    """`num` numbers from base**start to base**stop at equal ratios."""
-    exponents = linspace(start, stop, num, endpoint, axis=axis)
-    out = ufuncs.power(base, exponents)
+    """`num` numbers from base**start to base**stop at equal ratios; all three broadcast."""
+    x, y, b = [operand(v, "logspace") for v in (start, stop, base)]
+    if shape_of(b):
+        rank = len(broadcast_shape("logspace", (x, y, b)))
+        x, y, b = [_padded(v, rank) for v in (x, y, b)]
+        b = shaping.expand_dims(b, normalize_axis("logspace", axis, rank + 1))
+    out = ufuncs.power(b, linspace(x, y, num, endpoint, axis=axis))
     return out if dtype is None else convert(out, given_dtype("logspace", dtype))
+
+
+def _padded(x: Any, rank: int) -> Any:
+    """`x` with axes of length 1 in front, up to `rank`."""
+    x = as_operand(x)
+    return reshape(x, (1,) * (rank - len(x.shape)) + x.shape)
 
 
 @public(np.geomspace)
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
-    """`num` numbers from `start` to `stop` at equal ratios; both positive, or both negative."""
+    """`num` numbers from `start` to `stop` at equal ratios; both positive, or both negative.
+
+    Raises
+    ------
+    ParameterError
+        One of them is 0. Where values are not known, as in jit, numbers are NaN or inf instead.
+    """
+    n = _number("geomspace", num)
+    endpoint = flag("geomspace", "endpoint", endpoint)
     x, y = as_operand(start, "geomspace"), as_operand(stop, "geomspace")
-    if any([type(v) is not Tracer and (v == 0).any() for v in (x, y)]):
-        raise ParameterError("geomspace: a geometric sequence cannot contain 0")
+    for v in map(known_value, (x, y)):
+        if v is not None and (v == 0).any():
+            raise ParameterError("geomspace: a geometric sequence cannot contain 0")
+    kind = promote(x.dtype, y.dtype, FLOAT) if dtype is None else given_dtype("geomspace", dtype)
+    axis = normalize_axis("geomspace", axis, len(broadcast_shape("geomspace", (x, y))) + 1)
     if not has_tracer((x, y)) and not tracing():
-        return np.geomspace(x, y, num, endpoint, dtype, axis)
-    out_sign = ufuncs.sign(x)
-    logs = linspace(ufuncs.log10(ufuncs.absolute(x)), ufuncs.log10(ufuncs.absolute(y)), num, endpoint, axis=axis)
-    out = ufuncs.multiply(ufuncs.power(10.0, logs), out_sign)
-    return out if dtype is None else convert(out, given_dtype("geomspace", dtype))
+        with np.errstate(all="ignore"):
+            return np.geomspace(x, y, n, endpoint, kind, axis)
+    compute = default_float(promote(x.dtype, y.dtype, kind))
+    if compute.kind == "c":
+        raise UnsupportedError(f"geomspace: not yet defined for {describe(x)} and {describe(y)}")
+    x, y = broadcast_operands("geomspace", [convert(x, compute), convert(y, compute)])
+    sign = ufuncs.sign(x)  # of both, as in NumPy: the result is NaN where they differ
+    logs = linspace(ufuncs.log10(ufuncs.multiply(x, sign)), ufuncs.log10(ufuncs.multiply(y, sign)), n, endpoint)
+    out = convert(ufuncs.multiply(ufuncs.power(10.0, logs), sign), kind)
+    return shaping.moveaxis(out, 0, axis) if axis != 0 else out
 
 
 # -- matrices and grids
@@ -320,9 +362,11 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, order: str = "C") -> Any:
     """A matrix of shape (N, M) with ones where column - row == k."""
     shaping.require_order("eye", order)
-    rows = static_shape("eye", N)[0]
-    columns = rows if M is None else static_shape("eye", M)[0]
-    kind = given_dtype("eye", dtype or float)
+    rows = length("eye", "N", N)
+    columns = rows if M is None else length("eye", "M", M)
+    kind = given_dtype("eye", float if dtype is None else dtype)
+    sized("eye", (rows, columns))
+    k = max(min(integer("eye", "k", k), columns), -rows)
     if not tracing():
         return np.eye(rows, columns, k, kind)
     shape = (rows, columns)
@@ -338,13 +382,15 @@ def identity(n: int, dtype: Any = None) -> Any:
 @public()
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
     """A matrix of shape (N, M) with ones where column - row <= k."""
-    rows = static_shape("tri", N)[0]
-    columns = rows if M is None else static_shape("tri", M)[0]
-    return convert(triangle((rows, columns), k), given_dtype("tri", dtype or float))
+    rows = length("tri", "N", N)
+    columns = rows if M is None else length("tri", "M", M)
+    kind = given_dtype("tri", float if dtype is None else dtype)
+    return convert(triangle(sized("tri", (rows, columns)), integer("tri", "k", k)), kind)
 
 
 def triangle(shape: tuple[int, ...], k: int) -> Any:
     """Where column - row <= k, for the last two axes."""
+    k = max(min(k, shape[-1]), -shape[-2] - 1)
     rows = iota(shape, INT, len(shape) - 2)
     return ufuncs.less_equal(iota(shape, INT, len(shape) - 1), rows if k == 0 else add(rows, k))
 
@@ -360,8 +406,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     indexing
         "ij": argument i lies along axis i. "xy": the first two change places.
     """
-    if indexing not in ("xy", "ij"):
-        raise ParameterError(f"meshgrid: indexing is 'xy' or 'ij', got {indexing!r}")
+    one_of("meshgrid", "indexing", indexing, ("xy", "ij"))
+    sparse = flag("meshgrid", "sparse", sparse)
     xs = [as_operand(x, "meshgrid") for x in xi]
     rank = len(xs)
     places = list(range(rank))
@@ -383,6 +429,7 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """The indices of all elements of an array of that shape: shape (rank, *dimensions), or a tuple if `sparse`."""
     shape = static_shape("indices", dimensions)
     kind = given_dtype("indices", dtype)
+    sparse = flag("indices", "sparse", sparse)
     rank = len(shape)
     grids = []
     for i in range(rank):
@@ -398,6 +445,8 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
 @public()
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
     """``function(i, j, ...)`` of the index arrays of an array of that shape."""
+    if not callable(function):
+        raise ArgumentError(f"fromfunction: a function is needed, got {shown(function)}")
     lengths = static_shape("fromfunction", shape)
     kind = given_dtype("fromfunction", dtype)
     return function(*[iota(lengths, kind, i) for i in range(len(lengths))], **kwargs)

@@ -18,6 +18,7 @@ from funcgrad.core.trace import describe
 from funcgrad.numpy import rearranging
 from funcgrad.numpy.elementwise import refuse_out
 from funcgrad.numpy.operands import array, given_dtype, promoted_dtype, public
+from funcgrad.numpy.parameters import integer, integers, sequence, shown
 from funcgrad.numpy.products import contract, total
 from funcgrad.ops.broadcasting import transpose
 from funcgrad.ops.movement import convert
@@ -48,8 +49,7 @@ def einsum(*operands: Any, out: None = None, dtype: Any = None, order: str = "K"
     refuse_out("einsum", out)
     subscripts, arrays = _given(operands)
     xs = [array(x, "einsum") for x in arrays]
-    path_key = tuple([p if isinstance(p, str) else tuple(p) for p in optimize]) if isinstance(
-        optimize, list | tuple) else optimize  # fmt: skip
+    path_key = _path_key(optimize)
     terms, result, steps = _plan(subscripts, tuple([x.shape for x in xs]), path_key)
     sizes: dict[str, tuple[int, int]] = {}
     for k, (term, x) in enumerate(zip(terms, xs, strict=True)):
@@ -79,6 +79,18 @@ def einsum(*operands: Any, out: None = None, dtype: Any = None, order: str = "K"
     return _lone(x, term, result)
 
 
+def _path_key(optimize: Any) -> Any:
+    """The `optimize` argument, hashable."""
+    if isinstance(optimize, list | tuple):
+        return tuple([p if isinstance(p, str) else integers("einsum", "optimize", p) for p in optimize])
+    if optimize is None or isinstance(optimize, bool) or (isinstance(optimize, str) and optimize in _STRATEGIES):
+        return optimize
+    raise ParameterError(f"einsum: optimize is True, False, a name or a path, got {shown(optimize)}")
+
+
+_STRATEGIES = ("greedy", "optimal")
+
+
 def _given(operands: tuple[Any, ...]) -> tuple[str, list[Any]]:
     """Subscripts without spaces, and the arrays."""
     if not operands:
@@ -94,7 +106,13 @@ def _given(operands: tuple[Any, ...]) -> tuple[str, list[Any]]:
 
 
 def _letters(axes: Sequence[Any]) -> str:
-    return "".join(["..." if a is Ellipsis else ascii_letters[a] for a in axes])
+    out = []
+    for a in sequence("einsum", "a list of axes", axes):
+        number = 0 if a is Ellipsis else integer("einsum", "an axis", a)
+        if not 0 <= number < len(ascii_letters):
+            raise ParameterError(f"einsum: an axis is a number in 0 ... {len(ascii_letters) - 1}, got {a}")
+        out.append("..." if a is Ellipsis else ascii_letters[number])
+    return "".join(out)
 
 
 @lru_cache(maxsize=1024)

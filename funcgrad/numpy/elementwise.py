@@ -26,6 +26,7 @@ from funcgrad.numpy.operands import (
     broadcast_shape,
     dtype_key,
     is_weak,
+    known_value,
     operand,
     public,
     typed_scalar,
@@ -69,7 +70,7 @@ def loop_dtype(op: Op, keys: tuple[DtypeKey, ...]) -> Dtype:
         dtype = promote(*keys)
         if not any(k in op.dtypes for k in "iub"):
             dtype = default_float(dtype)
-    if dtype.kind not in op.dtypes:
+    if dtype.kind not in op.dtypes or (op.numpy is None and dtype.itemsize > (16 if dtype.kind == "c" else 8)):
         raise no_loop(public_name(op), keys)
     return dtype
 
@@ -106,7 +107,7 @@ def call(op: Op, *args: Any, keep_weak: bool = False) -> Any:
         aval = x.aval if type(x) is Tracer else y.aval if type(y) is Tracer else None
         if aval is not None and not aval.weak and has_loop(op, aval.dtype):
             if type(x) is Tracer and type(y) is Tracer:
-                if y.aval is aval:
+                if y.aval is aval and (aval.dtype.kind != "i" or op.numpy is not np.power):
                     return bind1(op, x, y)
             elif aval.dtype.kind == "f":
                 trace = current()
@@ -132,8 +133,11 @@ def general_call(op: Op, args: tuple[Any, ...], keep_weak: bool) -> Any:
             answer = _decided(op, xs, dtype)
             if answer is not None:
                 return answer
-        elif op.numpy is np.power and type(xs[1]) is int and xs[1] < 0:
-            raise ParameterError(f"power: {describe(xs[0])} to the negative power {xs[1]}", hint="x ** -1.0")
+        elif op.numpy is np.power:
+            exponent = known_value(xs[1])
+            if exponent is not None and (exponent < 0).any():
+                power = f"the negative power {xs[1]}" if type(xs[1]) is int else f"negative powers ({describe(xs[1])})"
+                raise ParameterError(f"power: {describe(xs[0])} to {power}", hint="x ** -1.0")
     xs = [as_dtype(x, dtype, weak) for x in xs]
     if len(xs) > 1:
         xs = broadcast_operands(name, xs)

@@ -31,6 +31,7 @@ from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer, bind1, describe, value_of
 from funcgrad.numpy.elementwise import ufuncs
 from funcgrad.numpy.operands import broadcast_to, common_shape, operand, strong
+from funcgrad.numpy.parameters import shown
 from funcgrad.ops.broadcasting import move_axis, reshape, transpose
 from funcgrad.ops.indexing import check_index, dynamic_slice_p, from_end, gather, gather_p
 from funcgrad.ops.movement import convert, reverse, slice_
@@ -159,7 +160,7 @@ def _tokens(items: Sequence[Any]) -> list[tuple[str, Any]]:
             out.append(("flag", bool(item)))
         elif kind is Tracer or isinstance(item, np.ndarray | np.generic | list | tuple):
             out.append(_array_token(item))
-        elif hasattr(item, "__index__"):
+        elif hasattr(item, "__index__") and not isinstance(item, type):
             out.append(("int", as_integer(item)))
         elif hasattr(item, "__array__"):
             out.append(_array_token(np.asarray(item)))
@@ -337,10 +338,9 @@ def move_block(x: Any, size: int, source: int, target: int) -> Any:
 
 def given_mode(mode: str | None) -> str:
     """A `mode` argument."""
-    try:
-        return MODES[mode]
-    except KeyError:
-        raise ParameterError(f"mode is one of raise, clip, wrap, fill and drop, got {mode!r}") from None
+    if mode is not None and (not isinstance(mode, str) or mode not in MODES):
+        raise ParameterError(f"mode is one of raise, clip, wrap, fill and drop, got {shown(mode)}")
+    return MODES[mode]
 
 
 def getitem(x: Any, index: Any) -> Any:

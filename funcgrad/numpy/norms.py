@@ -52,7 +52,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if axis is None:
         if ord is None or (rank == 1 and ord == 2) or (rank == 2 and ord == "fro"):
             axes = tuple(range(rank))
-            return keep_axes(_root_of_squares(a, axes), a.shape, axes, keepdims)
+            return keep_axes("norm", _root_of_squares(a, axes), a.shape, axes, keepdims)
         axes = tuple(range(rank))
     else:
         given = axis if isinstance(axis, tuple | list) else (axis,)
@@ -65,7 +65,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         out = _matrix(a, ord, *axes)
     else:
         raise ShapeError(f"norm: ord={ord!r} is defined for one or two axes, got {describe(a)}")
-    return keep_axes(out, a.shape, axes, keepdims)
+    return keep_axes("norm", out, a.shape, axes, keepdims)
 
 
 def _root_of_squares(x: Any, axes: tuple[int, ...]) -> Any:
@@ -120,7 +120,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     if not is_inexact(a.dtype):
         a = convert(a, np.dtype(float))
     axes = reductions.normalize_axes("vector_norm", axis, len(a.shape))
-    return keep_axes(_vector(a, ord, axes), a.shape, axes, keepdims)
+    return keep_axes("norm", _vector(a, ord, axes), a.shape, axes, keepdims)
 
 
 @public(getattr(np.linalg, "matrix_norm", None))

@@ -119,6 +119,14 @@ def array(x: Any, name: str = "array") -> Any:
     return strong(x)
 
 
+def known_value(x: Any) -> Any:
+    """The value of an operand as a plain array, or None while it is traced and has none."""
+    if type(x) is not Tracer:
+        return np.asarray(x)
+    value = visible_value(x)
+    return None if value is None else np.asarray(value)
+
+
 def strong(x: Any) -> Any:
     """`x`, no longer weak."""
     return convert(x, x.aval.dtype) if type(x) is Tracer and x.aval.weak else x

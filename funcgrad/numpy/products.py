@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from funcgrad.base.dtypes import BOOL
-from funcgrad.base.errors import ShapeError
+from funcgrad.base.errors import ParameterError, ShapeError
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer, bind1, describe, name_of
 from funcgrad.numpy import selection
 from funcgrad.numpy.elementwise import refuse_out, ufuncs
 from funcgrad.numpy.operands import array, broadcast_to, common_shape, normalize_axis, promoted_dtype, public
+from funcgrad.numpy.parameters import integer, shown
 from funcgrad.ops import dot as dots
 from funcgrad.ops.broadcasting import broadcast, reduce_sum, reshape, transpose
 from funcgrad.ops.movement import concatenate, slice_
@@ -228,7 +229,7 @@ def vecmat(x1: Any, x2: Any, /, out: None = None) -> Any:
 def vecdot(x1: Any, x2: Any, /, out: None = None, *, axis: int = -1) -> Any:
     """Dot products of vectors along `axis`, `x1` conjugated; other axes broadcast."""
     x, y = conjugated(x1), array(x2, "vecdot")
-    if axis != -1:
+    if type(axis) is not int or axis != -1:
         x, y = [_last("vecdot", v, axis) for v in (x, y)]
     return _core_product("vecdot", x, y, ("k",), ("k",), out)
 
@@ -297,8 +298,11 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     x, y = _operands("tensordot", a, b)
     m, n = len(x.shape), len(y.shape)
     if isinstance(axes, tuple | list):
+        if len(axes) != 2:
+            raise ParameterError(f"tensordot: a pair of axes is needed, got {shown(axes)}")
         in_x, in_y = [tuple(g) if isinstance(g, tuple | list) else (g,) for g in axes]
     else:
+        axes = integer("tensordot", "axes", axes)
         if not 0 <= axes <= min(m, n):
             raise ShapeError(f"tensordot: axes={axes} for {describe(x)} and {describe(y)}")
         in_x, in_y = tuple(range(m - axes, m)), tuple(range(axes))

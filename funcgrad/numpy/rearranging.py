@@ -5,7 +5,7 @@ Known positions are moved with slices, pads and reshapes; only where they are ar
 
 from __future__ import annotations
 
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,14 @@ from funcgrad.numpy.operands import (
     as_dtype,
     broadcast_to,
     common_shape,
+    known_value,
     normalize_axes,
     normalize_axis,
     operand,
     public,
+    refuse_traced,
 )
+from funcgrad.numpy.parameters import integer, integers, sequence, shown, sized
 from funcgrad.ops import broadcasting, movement
 from funcgrad.ops.arithmetic import select
 from funcgrad.ops.broadcasting import broadcast, move_axis, reshape
@@ -72,7 +75,11 @@ def flipud(m: Any) -> Any:
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     """The plane of two axes turned by `k` right angles, from the first axis toward the second."""
     x = array(m, "rot90")
-    i, j = [normalize_axis("rot90", a, len(x.shape)) for a in axes]
+    plane = [normalize_axis("rot90", a, len(x.shape)) for a in sequence("rot90", "axes", axes)]
+    if len(plane) != 2:
+        raise ParameterError(f"rot90: two axes are needed, got {shown(axes)}")
+    i, j = plane
+    k = integer("rot90", "k", k)
     if i == j:
         raise ParameterError(f"rot90: two different axes are needed, got {axes}")
     k %= 4
@@ -121,7 +128,9 @@ def _roll(x: Any, shift: Any, axis: int) -> Any:
     if type(shift) is Tracer:
         places = ufuncs.remainder(ufuncs.subtract(iota((n,), INT, 0), convert(shift, INT)), n)
         return _take_one(x, places, axis, "clip")
-    s = int(shift) % n
+    if isinstance(shift, float) and isfinite(shift):  # as in NumPy
+        shift = int(shift)
+    s = integer("roll", "shift", shift) % n
     return x if s == 0 else movement.concatenate([section(x, axis, n - s, n), section(x, axis, 0, n - s)], axis)
 
 
@@ -140,13 +149,15 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
         None flattens first.
     """
     x = array(a, "repeat")
+    refuse_traced("repeat", "repeats", repeats)
     if axis is None:
         x, axis = reshape(x, (prod(x.shape),)), 0
     if not x.shape:
         x = reshape(x, (1,))
     i = normalize_axis("repeat", axis, len(x.shape))
     n = x.shape[i]
-    counts = np.asarray(repeats)
+    counts = np.asarray(integers("repeat", "repeats", repeats))
+    counts = counts if counts.size or np.ndim(repeats) else counts.astype(INT)
     if counts.dtype.kind not in "iu":
         raise ArgumentError(f"repeat: repeats are integers, got {repeats!r}")
     if counts.size == 1:
@@ -154,7 +165,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
         if times < 0:
             raise ParameterError(f"repeat: repeats must not be negative, got {times}")
         places = (*range(i + 1), *range(i + 2, len(x.shape) + 1))
-        spread = broadcast(x, (*x.shape[: i + 1], times, *x.shape[i + 1 :]), places)
+        spread = broadcast(x, sized("repeat", (*x.shape[: i + 1], times, *x.shape[i + 1 :])), places)
         return reshape(spread, (*x.shape[:i], n * times, *x.shape[i + 1 :]))
     if counts.shape != (n,):
         raise ShapeError(f"repeat: {counts.size} repeats for axis {i} of {describe(x)}")
@@ -165,10 +176,13 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 def tile(A: Any, reps: Any) -> Any:
     """The whole array `reps` times along each axis; missing axes are added in front, as are missing numbers."""
     x = array(A, "tile")
-    times = tuple(reps) if isinstance(reps, tuple | list | np.ndarray) else (reps,)
+    times = integers("tile", "reps", reps)
+    if min(times, default=0) < 0:
+        raise ParameterError(f"tile: reps must not be negative, got {shown(reps)}")
     rank = max(len(x.shape), len(times))
-    times = (1,) * (rank - len(times)) + tuple([int(t) for t in times])
+    times = (1,) * (rank - len(times)) + times
     shape = (1,) * (rank - len(x.shape)) + x.shape
+    sized("tile", tuple([t * m for t, m in zip(times, shape, strict=True)]))
     spread = broadcast_to(
         reshape(x, tuple([n for m in shape for n in (1, m)])),
         tuple([n for t, m in zip(times, shape, strict=True) for n in (t, m)]),
@@ -197,7 +211,11 @@ def _pairs(name: str, given: Any, rank: int) -> list[tuple[Any, Any]]:
         return [tuple(items)] * rank
     if len(items) != rank:
         raise ShapeError(f"{name}: {len(items)} pairs for {rank} axes")
-    return [(i[0], i[0]) if len(i) == 1 else tuple(i) for i in items]
+    pairs = [tuple(i) if isinstance(i, tuple | list) else (i, i) for i in items]
+    pairs = [p * 2 if len(p) == 1 else p for p in pairs]
+    if {len(p) for p in pairs} != {2}:
+        raise ShapeError(f"{name}: one pair per axis is needed, got {shown(given)}")
+    return pairs
 
 
 @public(np.pad)
@@ -215,15 +233,17 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> An
     """
     x = as_array(array, "pad")
     rank = len(x.shape)
-    widths = [(int(b), int(a)) for b, a in _pairs("pad", pad_width, rank)]
+    pairs = _pairs("pad", pad_width, rank)
+    widths = [(integer("pad", "pad_width", b), integer("pad", "pad_width", a)) for b, a in pairs]
     if min([n for pair in widths for n in pair], default=0) < 0:
         raise ParameterError(f"pad: widths must not be negative: {pad_width}")
+    sized("pad", tuple([n + b + a for n, (b, a) in zip(x.shape, widths, strict=True)]))
     if mode == "constant":
         values = _pairs("pad", kwargs.pop("constant_values", 0), rank)
         _no_more("pad", kwargs)
         return _pad_constant(x, widths, values)
-    if mode not in ("edge", "reflect", "symmetric", "wrap"):
-        raise UnsupportedError(f"pad: mode {mode!r} is not one of constant, edge, reflect, symmetric and wrap")
+    if not isinstance(mode, str) or mode not in ("edge", "reflect", "symmetric", "wrap"):
+        raise UnsupportedError(f"pad: mode {shown(mode)} is not one of constant, edge, reflect, symmetric and wrap")
     if kwargs.pop("reflect_type", "even") != "even":
         raise UnsupportedError("pad: reflect_type='odd' is not supported")
     _no_more("pad", kwargs)
@@ -334,6 +354,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     x = array(a, "diagonal")
     _require_rank("diagonal", x, 2)
     i, j = normalize_axis("diagonal", axis1, len(x.shape)), normalize_axis("diagonal", axis2, len(x.shape))
+    offset = integer("diagonal", "offset", offset)
     if i == j:
         raise ParameterError("diagonal: axis1 and axis2 are the same")
     rest = [k for k in range(len(x.shape)) if k not in (i, j)]
@@ -361,7 +382,9 @@ def diag(v: Any, k: int = 0) -> Any:
         return diagonal(x, k)
     if len(x.shape) != 1:
         raise ShapeError(f"diag: one or two axes are needed, got {describe(x)}")
+    k = integer("diag", "k", k)
     n = x.shape[0] + abs(k)
+    sized("diag", (n, n))
     if x.shape[0] == 0:
         return constant(0, make_aval((n, n), x.dtype))
     start, length = _diagonal_places(n, n, k)
@@ -379,7 +402,7 @@ def diagflat(v: Any, k: int = 0) -> Any:
 @public(np.tril)
 def tril(m: Any, k: int = 0) -> Any:
     """The lower triangle of the last two axes: elements where column - row > k are 0."""
-    x = array(m, "tril")
+    x, k = array(m, "tril"), integer("tril", "k", k)
     if len(x.shape) < 2:
         x = broadcast(x, (x.shape[0], x.shape[0]), (1,)) if x.shape else x
     _require_rank("tril", x, 2)
@@ -389,7 +412,7 @@ def tril(m: Any, k: int = 0) -> Any:
 @public(np.triu)
 def triu(m: Any, k: int = 0) -> Any:
     """The upper triangle of the last two axes: elements where column - row < k are 0."""
-    x = array(m, "triu")
+    x, k = array(m, "triu"), integer("triu", "k", k)
     if len(x.shape) < 2:
         x = broadcast(x, (x.shape[0], x.shape[0]), (1,)) if x.shape else x
     _require_rank("triu", x, 2)
@@ -407,6 +430,14 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     return shaping.concatenate([arr, values], axis)
 
 
+def _static_places(name: str, obj: Any) -> Any:
+    """The positions given to `delete` and `insert`, with plain arrays in place of tracers whose value is known."""
+    if type(obj) is Tracer:
+        refuse_traced(name, "positions", obj)
+        return known_value(obj)
+    return [_static_places(name, o) for o in obj] if isinstance(obj, list | tuple) else obj
+
+
 @public(np.delete)
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
     """Without the elements at the static positions `obj` along `axis`; of the flattened array by default."""
@@ -415,10 +446,11 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
         x, axis = reshape(x, (prod(x.shape),)), 0
     i = normalize_axis("delete", axis, len(x.shape))
     n = x.shape[i]
+    places = _static_places("delete", obj)
     try:
-        kept = np.delete(np.arange(n), obj)
-    except (IndexError, ValueError):
-        raise ParameterError(f"delete: {obj!r} for axis {i} of length {n}") from None
+        kept = np.delete(np.arange(n), places)
+    except (IndexError, ValueError, TypeError, OverflowError):
+        raise ParameterError(f"delete: {shown(obj)} for axis {i} of length {n}") from None
     return _take_one(x, kept, i, "clip") if n else x
 
 
@@ -429,10 +461,13 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     v = convert(array(values, "insert"), x.dtype)
     numbers = np.arange(prod(x.shape)).reshape(x.shape)
     given = prod(x.shape) + np.arange(prod(v.shape)).reshape(v.shape)
+    places = _static_places("insert", obj)
+    if axis is not None:
+        axis = normalize_axis("insert", axis, len(x.shape))
     try:
-        source = np.insert(numbers, obj, given, axis)  # which element of both together goes where
-    except (IndexError, ValueError, AttributeError):  # the last for a list of bool
-        raise ParameterError(f"insert: {describe(v)} at {obj!r} in {describe(x)}, axis {axis}") from None
+        source = np.insert(numbers, places, given, axis)  # which element of both together goes where
+    except (IndexError, ValueError, AttributeError, TypeError, OverflowError):  # the third for a list of bool
+        raise ParameterError(f"insert: {describe(v)} at {shown(obj)} in {describe(x)}, axis {axis}") from None
     both = [reshape(x, (prod(x.shape),)), reshape(v, (prod(v.shape),))]
     return gather(movement.concatenate(both, 0), source, mode="clip")
 

@@ -27,6 +27,7 @@ from funcgrad.numpy.operands import (
     operand,
     public,
 )
+from funcgrad.numpy.parameters import flag
 from funcgrad.ops import cumulative, reduce
 from funcgrad.ops.arithmetic import select
 from funcgrad.ops.broadcasting import Axes, reduce_sum, reduced, reshape
@@ -41,12 +42,16 @@ Axis = int | tuple[int, ...] | None
 
 def reduced_axes(name: str, axis: Axis, ndim: int) -> Axes:
     """The axes of a reduction; NumPy takes 0 and -1 for a scalar too."""
-    return () if ndim == 0 and axis in (0, -1) else normalize_axes(name, axis, ndim)
+    return (
+        () if ndim == 0 and isinstance(axis, int | np.integer) and axis in (0, -1) else normalize_axes(name, axis, ndim)
+    )
 
 
-def keep_axes(out: Any, shape: Shape, axes: Axes, keepdims: bool) -> Any:
+def keep_axes(name: str, out: Any, shape: Shape, axes: Axes, keepdims: bool) -> Any:
     """The result of a reduction, with the reduced axes kept at length 1 if asked for."""
-    return reshape(out, tuple([1 if i in axes else n for i, n in enumerate(shape)])) if keepdims else out
+    if not flag(name, "keepdims", keepdims):
+        return out
+    return reshape(out, tuple([1 if i in axes else n for i, n in enumerate(shape)]))
 
 
 def given_where(name: str, where: Any, shape: Shape) -> Any:
@@ -89,7 +94,7 @@ def _accumulate(
     x = masked(x, given_where(name, where, x.shape), unit)
     if x.dtype == BOOL:  # a sum of bool, if asked for with dtype=, is *or*, a product *and*
         function = reduce.reduce_all if unit else reduce.reduce_any
-    return keep_axes(start(function(x, axes), initial, combine), x.shape, axes, keepdims)
+    return keep_axes(name, start(function(x, axes), initial, combine), x.shape, axes, keepdims)
 
 
 def _extremum(
@@ -116,7 +121,7 @@ def _extremum(
             fill = broadcast_to(as_dtype(operand(initial, name), x.dtype), x.shape)
             x = select(mask, x, fill)
         result = start(function(x, axes), initial, combine)
-    return keep_axes(result, x.shape, axes, keepdims)
+    return keep_axes(name, result, x.shape, axes, keepdims)
 
 
 # -- sums and products
@@ -244,7 +249,7 @@ def _logical(
     x = convert(array(a, name), BOOL)
     axes = reduced_axes(name, axis, len(x.shape))
     result = function(masked(x, given_where(name, where, x.shape), unit), axes)
-    return keep_axes(result, x.shape, axes, keepdims)
+    return keep_axes(name, result, x.shape, axes, keepdims)
 
 
 @public(np.any)
@@ -281,7 +286,7 @@ def _arg(name: str, function: Callable[..., Any], a: Any, axis: int | None, out:
         axes = (along,)
     if x.shape[along] == 0:
         raise ShapeError(f"{name}: {describe(x)} has no elements along axis {axis}")
-    return keep_axes(function(x, along), shape, axes, keepdims)
+    return keep_axes(name, function(x, along), shape, axes, keepdims)
 
 
 @public(np.argmax)
@@ -353,7 +358,7 @@ def _inclusive(
     if axis is None and len(x.shape) != 1:
         raise ShapeError(f"{name}: axis= is needed for {describe(x)}, which is not one-dimensional")
     total = _running(name, function, x, 0 if axis is None else axis, dtype, out)
-    if not include_initial:
+    if not flag(name, "include_initial", include_initial):
         return total
     along = normalize_axis(name, 0 if axis is None else axis, len(x.shape))
     none = (0,) * len(x.shape)

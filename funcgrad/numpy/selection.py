@@ -18,15 +18,18 @@ from funcgrad.numpy.operands import (
     array,
     as_dtype,
     broadcast_operands,
+    common_shape,
     dtype_key,
-    operand,
+    dtype_of,
     is_weak,
     known_value,
+    operand,
     promoted,
     public,
+    shape_of,
     strong,
 )
-from funcgrad.numpy.parameters import choice, flag, integer, sequence
+from funcgrad.numpy.parameters import flag, integer, one_of, sequence
 from funcgrad.ops import arithmetic
 from funcgrad.ops.movement import convert
 from funcgrad.ops.op import constant, full_like
@@ -95,7 +98,7 @@ def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise"
         "clip" or "wrap" for integers outside. "raise" needs a known value of `a`.
     """
     refuse_out("choose", out)
-    choice("choose", "mode", mode, ("raise", "wrap", "clip"))
+    one_of("choose", "mode", mode, ("raise", "wrap", "clip"))
     index = array(a, "choose")
     if index.dtype.kind not in "biu":
         raise DtypeError(f"choose: a holds integers, got {describe(index)}")
@@ -155,9 +158,19 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     info = np.finfo(x.dtype)
     posinf = info.max if posinf is None else posinf
     neginf = info.min if neginf is None else neginf
-    out = where(ufuncs.isnan(x), full_like(x, nan), x)
-    out = where(ufuncs.equal(out, np.inf), full_like(x, posinf), out)
-    return where(ufuncs.equal(out, -np.inf), full_like(x, neginf), out)
+    out = where(ufuncs.isnan(x), _replacement(nan, x), x)
+    out = where(ufuncs.equal(x, np.inf), _replacement(posinf, x), out)
+    return where(ufuncs.equal(x, -np.inf), _replacement(neginf, x), out)
+
+
+def _replacement(value: Any, x: Any) -> Any:
+    """What stands in for the elements of `x` that are not finite, in the dtype of `x`."""
+    v = operand(value, "nan_to_num")
+    if not np.can_cast(dtype_of(v), x.dtype, "same_kind"):
+        raise DtypeError(f"nan_to_num: {describe(v)} does not fit into {describe(x)}")
+    if common_shape(shape_of(v), x.shape) != x.shape:
+        raise ShapeError(f"nan_to_num: {describe(v)} does not broadcast to {describe(x)}")
+    return as_dtype(v, x.dtype)
 
 
 # -- closeness

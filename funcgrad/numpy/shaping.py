@@ -29,6 +29,7 @@ from funcgrad.numpy.operands import (
     shape_of,
     strong,
 )
+from funcgrad.numpy.parameters import integer, integers, sequence, shown
 from funcgrad.ops import broadcasting, movement
 from funcgrad.ops.movement import convert
 
@@ -101,9 +102,10 @@ def broadcast_shapes(*shapes: Any) -> Shape:
 
 def require_order(name: str, order: Any) -> None:
     """Raise unless the order of elements is C's."""
-    if order not in ("C", "K", None):
+    if not isinstance(order, str | None) or order not in ("C", "K", None):
         raise UnsupportedError(
-            f"{name}: order={order!r} is not supported, arrays are in C order", hint="transpose first: x.T.reshape(...)"
+            f"{name}: order={shown(order)} is not supported, arrays are in C order",
+            hint="transpose first: x.T.reshape(...)",
         )
 
 
@@ -165,7 +167,8 @@ def squeeze(a: Any, axis: int | tuple[int, ...] | None = None) -> Any:
     x = array(a, "squeeze")
     if axis is None:
         return broadcasting.reshape(x, tuple([n for n in x.shape if n != 1]))
-    axes = () if not x.shape and axis in (0, -1) else normalize_axes("squeeze", axis, len(x.shape))
+    scalar = not x.shape and isinstance(axis, int) and axis in (0, -1)
+    axes = () if scalar else normalize_axes("squeeze", axis, len(x.shape))
     for i in axes:
         if x.shape[i] != 1:
             raise ShapeError(f"squeeze: axis {i} of {describe(x)} has length {x.shape[i]}, not 1")
@@ -212,9 +215,9 @@ def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
     n = len(x.shape)
     if axes is None:
         return broadcasting.transpose(x, tuple(range(n))[::-1])
-    order = tuple([normalize_axis("transpose", i, n) for i in axes])
+    order = tuple([normalize_axis("transpose", i, n) for i in sequence("transpose", "axes", axes)])
     if sorted(order) != list(range(n)):
-        raise ParameterError(f"transpose: axes {tuple(axes)} are no order of the {n} axes of {describe(x)}")
+        raise ParameterError(f"transpose: axes {shown(axes)} are no order of the {n} axes of {describe(x)}")
     return broadcasting.transpose(x, order)
 
 
@@ -419,6 +422,9 @@ def block(arrays: Any) -> Any:
 
 # -- splitting
 
+MOST_SECTIONS = 1_000_000
+"""An axis is split into as many parts, or into as many as it has elements."""
+
 
 def _pieces(x: Any, bounds: Sequence[int], axis: int) -> list[Any]:
     """``x[bounds[i]:bounds[i + 1]]`` along `axis`."""
@@ -437,12 +443,17 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: int, uneven: boo
         raise ShapeError(f"{name}: {describe(x)} has no axis to split")
     along = normalize_axis(name, axis, len(x.shape))
     n = x.shape[along]
-    if isinstance(indices_or_sections, tuple | list | np.ndarray) and np.ndim(indices_or_sections):
-        places = [slice(None, int(i)).indices(n)[1] for i in indices_or_sections]
+    if isinstance(indices_or_sections, tuple | list | range | np.ndarray) and not (
+        isinstance(indices_or_sections, np.ndarray) and indices_or_sections.ndim == 0
+    ):
+        given = integers(name, "a place", indices_or_sections)
+        places = [slice(None, i).indices(n)[1] for i in given]
         return _pieces(x, [0, *places, n], along)
-    sections = int(indices_or_sections)
+    sections = integer(name, "the number of sections", indices_or_sections)
     if sections <= 0:
         raise ParameterError(f"{name}: the number of sections must be positive, got {sections}")
+    if sections > max(n, MOST_SECTIONS):
+        raise ParameterError(f"{name}: {sections} sections of axis {along} of {describe(x)} are too many")
     if n % sections and not uneven:
         raise ShapeError(
             f"{name}: axis {along} of {describe(x)} does not divide into {sections} equal parts",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import FLOAT, Dtype, is_inexact, short
-from funcgrad.base.errors import ArgumentError, DtypeError, ShapeError
+from funcgrad.base.errors import ArgumentError, DtypeError, ShapeError, ZeroWeightsError
 from funcgrad.core.trace import describe
 from funcgrad.numpy import reductions
 from funcgrad.numpy.elementwise import refuse_out, ufuncs
@@ -18,10 +18,12 @@ from funcgrad.numpy.operands import (
     broadcast_operands,
     broadcast_to,
     given_dtype,
+    known_value,
     normalize_axes,
     promoted,
     public,
 )
+from funcgrad.numpy.parameters import flag, number
 from funcgrad.numpy.reductions import Axis, given_where, keep_axes, masked
 from funcgrad.ops.arithmetic import div, mul, select, stop_gradient, sub
 from funcgrad.ops.broadcasting import Axes, broadcast, reduce_sum
@@ -92,7 +94,7 @@ def mean(
     if compute.kind in "biu":  # NumPy sums in that dtype, and divides as floats
         x = convert(x, FLOAT)
     m = _mean(x, axes, given_where("mean", where, x.shape))
-    return keep_axes(convert(m, result), x.shape, axes, keepdims)
+    return keep_axes("mean", convert(m, result), x.shape, axes, keepdims)
 
 
 def _variance(
@@ -104,6 +106,7 @@ def _variance(
         if ddof != 0:
             raise ArgumentError(f"{name}: ddof= and correction= are the same thing, give one of them")
         ddof = correction
+    ddof = number(name, "ddof", ddof)
     x = array(a, name)
     axes = normalize_axes(name, axis, len(x.shape))
     compute, result = _float_dtypes(name, x, dtype)
@@ -122,7 +125,7 @@ def _variance(
         count = real(max(prod([x.shape[i] for i in axes]) - ddof, 0))
     else:
         count = ufuncs.maximum(ufuncs.subtract(_count(x, axes, mask, compute), real(ddof)), real(0))
-    return keep_axes(convert(finish(_divide(total, count)), result), x.shape, axes, keepdims)
+    return keep_axes(name, convert(finish(_divide(total, count)), result), x.shape, axes, keepdims)
 
 
 @public(np.var)
@@ -177,8 +180,13 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
         Of the shape of `a`, or one weight per element of `axis`. Default: all equal.
     returned
         Return the sum of the weights too.
+
+    Raises
+    ------
+    ZeroWeightsError
+        The weights are known and sum to 0. Where they are not known, as in jit, the result is NaN or inf.
     """
-    x = array(a, "average")
+    x, returned = array(a, "average"), flag("average", "returned", returned)
     if weights is None:
         m = mean(x, axis, keepdims=keepdims)
         n = ufuncs.divide(prod(x.shape), max(prod(m.shape), 1)) if returned else None
@@ -194,8 +202,11 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
     if not is_inexact(x.dtype):
         x, w = convert(x, FLOAT), convert(w, FLOAT)
     total = reduce_sum(w, axes)
-    m = keep_axes(div(reduce_sum(mul(x, w), axes), total), x.shape, axes, keepdims)
-    return (m, keep_axes(total, x.shape, axes, keepdims)) if returned else m
+    sums = known_value(total)
+    if sums is not None and (sums == 0).any():
+        raise ZeroWeightsError("average: the weights sum to 0")
+    m = keep_axes("average", div(reduce_sum(mul(x, w), axes), total), x.shape, axes, keepdims)
+    return (m, keep_axes("average", total, x.shape, axes, keepdims)) if returned else m
 
 
 # -- log of a sum of exponentials
@@ -234,7 +245,7 @@ def logsumexp(a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, 
     s = reduce_sum(terms if factor is None else mul(factor, terms), axes)
     empty = ufuncs.equal(s, full_like(s, 0))
     log = select(empty, full_like(s, -inf), ufuncs.log(select(empty, full_like(s, 1), s)))
-    return keep_axes(ufuncs.add(log, top), x.shape, axes, keepdims)
+    return keep_axes("logsumexp", ufuncs.add(log, top), x.shape, axes, keepdims)
 
 
 # -- passing over NaN

@@ -133,7 +133,8 @@ def power(x: Operand, y: Operand) -> Any:
     Returns
     -------
     Array. 1 where y is 0 or x is 1, also for NaN; NaN where x is real and negative and y is not an integer.
-    Integers to a negative power give 1 / x**-y rounded toward zero, and 0 where x is 0.
+    Integers to a negative power, which an error refuses where the exponent is known, give 1 / x**-y rounded toward
+    zero, and 0 where x is 0.
 
     Notes
     -----

@@ -295,3 +295,17 @@ def test_aliases() -> None:
     assert nn.swish is nn.silu
     assert nn.hard_swish is nn.hard_silu
     assert all([getattr(nn, name).__doc__ for name in nn.__all__])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_squareplus_does_not_overflow(dtype: str) -> None:
+    largest = np.finfo(dtype).max
+    for x in (np.sqrt(largest) * 10, largest / 4, inf):
+        x = np.dtype(dtype).type(x)
+        for b in (4.0, 0.5):
+            value, slope = fg.value_and_grad(nn.squareplus)(x, b)
+            assert value == x and slope == 1
+            value, slope = fg.value_and_grad(nn.squareplus)(-x, b)
+            assert 0 <= value <= b / x and slope == 0
+            assert fg.grad(nn.squareplus, 1)(x, b) < 1 / np.sqrt(largest)
+            assert fg.jit(fg.grad(fg.grad(nn.squareplus)))(x, b) == 0
