@@ -72,10 +72,11 @@ def native_form(e: Equation) -> bool:
     if kind == "gather":
         x, index = e.inputs[:2]
         return isinstance(x, Var) and x.aval.size > 0 and index.aval.ndim > 0
+    if kind == "dot" and e.params["contract"] == ((), ()) == e.params["batch"]:
+        return True
     if kind != "dot" or e.outputs[0].aval.dtype.kind != "f":
         return False
-    fits = all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
-    return fits and all([isinstance(a, Var) for a in e.inputs])
+    return all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
 
 
 def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation]) -> KernelText:

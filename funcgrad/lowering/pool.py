@@ -1,7 +1,9 @@
 """Memory that calls use again: arenas for what they compute on the way, buffers for large results.
 
-Fresh memory above some 32 MB costs more than most kernels that fill it (8 to 48 ms for 80 MB; 2.4 ms used again), so
-the buffers of large results come back when the last view of them has gone. `clear` gives everything kept to the system.
+Fresh memory costs more than most kernels that fill it: 8 to 48 ms for 80 MB, against 2.4 ms used again. The C library
+keeps one freed array of up to some 16 MB, but gives the end of its heap back to the system, so that several results of
+0.8 MB each touch fresh pages at every call. So the buffers of large results come back when the last view of them has
+gone. `clear` gives everything kept to the system.
 
     >>> from funcgrad.lowering.pool import POOL
     >>> x = POOL.empty((2048, 2048), np.dtype(float))
@@ -17,13 +19,14 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 
 from funcgrad.core.array import Array
 
-LARGE = 32 * 2**20
+LARGE = 2**18
 KEPT = 512 * 2**20
 
 _raw_free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyMem_RawFree", ctypes.pythonapi))
@@ -78,7 +81,9 @@ class BufferPool:
     """Buffers of large results that are not in use, at most `KEPT` bytes of them."""
 
     def __init__(self) -> None:
-        self._free: list[np.ndarray[Any, Any]] = []
+        self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()  # by size, those given last at the end
+        self.kept = 0
+        """Bytes waiting to be used again."""
         # A block may go while the lock is held, in a garbage collection.
         self._lock = threading.RLock()
 
@@ -88,26 +93,32 @@ class BufferPool:
         for n in shape:
             size *= n
         with self._lock:
-            at = next((i for i, b in enumerate(self._free) if b.nbytes == size), None)
-            buffer = np.empty(size, np.uint8) if at is None else self._free.pop(at)
+            waiting = self._free.get(size)
+            buffer = waiting.pop() if waiting else None
+            self.kept -= 0 if buffer is None else size
+        if buffer is None:
+            buffer = np.empty(size, np.uint8)
         return np.ndarray.__new__(Array, shape, dtype, buffer.view(Block))
 
     def give(self, buffer: np.ndarray[Any, Any]) -> None:
         """Keep a buffer that nobody uses any more; those kept longest go."""
         with self._lock:
-            self._free.append(buffer)
+            self._free.setdefault(buffer.nbytes, []).append(buffer)
+            self._free.move_to_end(buffer.nbytes)
+            self.kept += buffer.nbytes
             while self.kept > KEPT:
-                del self._free[0]
-
-    @property
-    def kept(self) -> int:
-        """Bytes waiting to be used again."""
-        return sum([b.nbytes for b in self._free])
+                size, oldest = next(iter(self._free.items()))
+                if oldest:
+                    del oldest[0]
+                    self.kept -= size
+                if not oldest:
+                    del self._free[size]
 
     def clear(self) -> None:
         """Give all kept memory back to the system."""
         with self._lock:
             self._free.clear()
+            self.kept = 0
 
 
 POOL = BufferPool()

@@ -18,6 +18,7 @@ from typing import Any
 
 from funcgrad.base.dtypes import Dtype
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Var, make_aval
+from funcgrad.core.primitive import registry
 from funcgrad.lowering.layout import View, contiguous, view_of
 
 CANDIDATES = 12  # loops over a space that an equation may join: the last ones
@@ -147,6 +148,8 @@ class _Scheduler:
             loop.reductions.append(e)
             loop.axes = axes
             self._define(out, k)
+        elif kind == "dot" and e.params["contract"] == ((), ()) == e.params["batch"]:
+            self._place_outer(e)
         elif kind != "dot" or not self._place_product(e):
             for a in e.inputs:
                 self.store(a)
@@ -180,10 +183,20 @@ class _Scheduler:
         self.views[out] = self.views[a].broadcast(shape, axes)
         return out
 
+    def _place_outer(self, e: Equation) -> None:
+        """A product without sums: an elementwise product of operands that are repeated along each other's axes."""
+        (out,), (x, y) = e.outputs, e.inputs
+        n = x.aval.ndim
+        spread = (
+            self._spread(x, out.aval.shape, tuple(range(n))),
+            self._spread(y, out.aval.shape, tuple(range(n, out.aval.ndim))),
+        )
+        self.place(Equation(registry["mul"], spread, {}, e.outputs, e.source))
+
     def _place_product(self, e: Equation) -> bool:
         """A matrix product of floats, with transposes folded into its views; False for other dtypes."""
         (out,), (x, y) = e.outputs, e.inputs
-        if out.aval.dtype.name not in ("float32", "float64") or not (isinstance(x, Var) and isinstance(y, Var)):
+        if out.aval.dtype.name not in ("float32", "float64"):
             return False
         contract, batch = e.params["contract"], e.params["batch"]
         free = [
@@ -202,10 +215,12 @@ class _Scheduler:
         self._define(out, k)
         return True
 
-    def _matrix(self, x: Var, axes: tuple[int, ...], shape: tuple[int, int, int]) -> View:
+    def _matrix(self, x: Atom, axes: tuple[int, ...], shape: tuple[int, int, int]) -> View:
         """`x` with its axes in this order, as a batch of matrices that BLAS can read; copied if it must be."""
-        self.store(x)
-        view = self.views[x].permuted(axes).reshaped(shape)
+        view = None
+        if isinstance(x, Var):
+            self.store(x)
+            view = self.views[x].permuted(axes).reshaped(shape)
         if view is None or not _readable(view):
             copy = Var(make_aval(tuple([x.aval.shape[a] for a in axes]), x.aval.dtype))
             back = tuple(sorted(range(len(axes)), key=axes.__getitem__))

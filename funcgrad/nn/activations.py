@@ -242,9 +242,9 @@ def squareplus(x: Any, b: Any = 4.0) -> Any:
     x, b = broadcast_operands("squareplus", [x, fnp.astype(array(b, "squareplus"), x.dtype)])
     size = fnp.abs(x)
     huge = size > np.sqrt(np.finfo(x.dtype).max) / 2  # x² would overflow, and b does not count
-    root = fnp.where(huge, size, fnp.sqrt(fnp.where(huge, 0, x * x) + b))
+    root = fnp.where(huge, size, fnp.sqrt(fnp.square(fnp.where(huge, 0, x)) + b))
     # b / (root - x) is the same number, without cancellation where x < 0
-    return fnp.where(x >= 0, x + root, b / (root - x)) / 2
+    return fnp.where(x >= 0, x / 2 + root / 2, b / (root - x) / 2)
 
 
 # -- piecewise linear

@@ -306,6 +306,6 @@ def test_squareplus_does_not_overflow(dtype: str) -> None:
             value, slope = fg.value_and_grad(nn.squareplus)(x, b)
             assert value == x and slope == 1
             value, slope = fg.value_and_grad(nn.squareplus)(-x, b)
-            assert 0 <= value <= b / x and slope == 0
+            assert 0 <= value <= b / x and 0 <= slope < 1 / np.sqrt(largest)
             assert fg.grad(nn.squareplus, 1)(x, b) < 1 / np.sqrt(largest)
             assert fg.jit(fg.grad(fg.grad(nn.squareplus)))(x, b) == 0

@@ -28,7 +28,8 @@ BAD: dict[str, Any] = {
     "None": None, "str": "abc", "object": object(), "list": [], "dict": {}, "tuple": (), "list of None": [None],
     "list of str": ["a"], "ragged": [[1, 2], [3]], "array of str": np.array(["a"]), "ints": np.array([1, 2]),
     "records": np.zeros(2, [("a", int)]), "function": lambda: 0, "float": 1.5, "negative": -7, "huge": 10**30,
-    "masked": np.ma.array([1, 2], mask=[0, 1]), "matrix": np.array([[1, 2]]).view(np.matrix), "set": {1, 2}, "range": range(3),
+    "masked": np.ma.array([1, 2], mask=[0, 1]), "matrix": np.array([[1, 2]]).view(np.matrix),
+    "set": {1, 2}, "range": range(3),
     "slice": slice(None), "ellipsis": ..., "nan": np.nan, "inf": np.inf, "complex": 1j, "type": int,
 }  # fmt: skip
 NUMPY_OWN = {
