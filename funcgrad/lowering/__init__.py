@@ -3,9 +3,11 @@
 from funcgrad.lowering.executable import Executable, executable
 from funcgrad.ops import (
     arithmetic,
+    checks,
     comparison,
     exponential,
     extrema,
+    indexing,
     movement,
     powers,
     rounding,

@@ -68,7 +68,7 @@ def native_form(e: Equation) -> bool:
     if kind == "index":
         return name in VIEWS or name in ("pad", "concatenate", "iota")
     if kind == "check":
-        return isinstance(e.inputs[0], Var)
+        return e.primitive.check is not None and isinstance(e.inputs[0], Var)
     if kind == "gather":
         x, index = e.inputs[:2]
         return isinstance(x, Var) and x.aval.size > 0 and index.aval.ndim > 0

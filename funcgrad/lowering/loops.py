@@ -22,7 +22,7 @@ from funcgrad.core.ir import Atom, Equation, Literal, Shape, Var
 from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
 from funcgrad.lowering.layout import View, row_major
 from funcgrad.lowering.schedule import Loop
-from funcgrad.ops.scalar import check_index, convert, element_of
+from funcgrad.ops.scalar import convert, element_of
 
 I64 = make_type("i64")
 
@@ -514,7 +514,8 @@ class _LoopEmitter:
     def _check(self, e: Equation, index: Value) -> Value:
         """The checked positions; the first one outside, of the first check that finds any, goes to the status."""
         b = self.b
-        counted, outside = check_index(b, INT, index, **e.params)
+        assert e.primitive.check is not None
+        counted, outside = e.primitive.check(b, INT, index, **e.params)
         self.checks.append(e)
         found = b.any(outside)
         b.count = n = b.count + 1

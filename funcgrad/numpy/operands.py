@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from funcgrad.base.dtypes import BOOL, Dtype, Weak, is_supported, promote, scalar_dtype, short, weak_of
+from funcgrad.base.dtypes import BOOL, INT, Dtype, Weak, is_supported, promote, scalar_dtype, short, weak_of
 from funcgrad.base.errors import (
     ArgumentError,
     AxisError,
@@ -29,6 +29,7 @@ from funcgrad.core.array import publish
 from funcgrad.core.ir import Literal, Shape, make_aval
 from funcgrad.core.trace import EAGER, Trace, Tracer, current, describe, eagerly, visible_value
 from funcgrad.ops import broadcasting
+from funcgrad.ops.checks import check_fits
 from funcgrad.ops.movement import convert
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -175,6 +176,8 @@ def typed_scalar(x: Any, dtype: Dtype) -> Any:
 def as_dtype(x: Any, dtype: Dtype, weak: bool = False) -> Any:
     """An operand with the given dtype; Python scalars become NumPy scalars, or literals while tracing."""
     if type(x) not in _SCALARS:
+        if type(x) is Tracer and x.aval.weak and dtype.kind in "iu" and dtype != INT and x.aval.dtype == INT:
+            x = check_fits(x, dtype)  # NumPy refuses a Python integer that does not fit
         return convert(x, dtype, weak)
     scalar = typed_scalar(x, dtype)
     trace = current()

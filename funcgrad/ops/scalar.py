@@ -261,6 +261,11 @@ def check_index(b: Any, dtype: Dtype, index: Any, *, axis: int, length: int, win
     return counted, b.or_(b.lt(counted, 0), b.gt(counted, length - window))
 
 
+def check_fits(b: Any, dtype: Dtype, x: Any, *, low: int, high: int, target: str) -> tuple[Any, Any]:
+    """The values, and where they are outside a range."""
+    return x, b.or_(b.lt(x, low), b.gt(x, high))
+
+
 # -- conversion
 
 
@@ -375,9 +380,11 @@ EMITTERS: dict[str, Emitter] = {
 
 
 def install() -> None:
-    """Fill the `emit` slot of the ops."""
+    """Fill the `emit` and `check` slots of the ops."""
     for name, emitter in EMITTERS.items():
         registry[name].emit = emitter
+    registry["check_index"].check = check_index
+    registry["check_fits"].check = check_fits
 
 
 __all__ = ["ELEMENTS", "EMITTERS", "Emitter", "element_of", "install"]

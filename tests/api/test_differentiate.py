@@ -80,7 +80,7 @@ def test_aux_comes_out_of_the_trace() -> None:
 
 def test_integer_leaves() -> None:
     f = lambda x, n: np.sum(x**n)
-    y, back = fg.vjp(f, np.array([2.0, 3.0]), 2)
+    _, back = fg.vjp(f, np.array([2.0, 3.0]), 2)
     gx, gn = back(1.0)
     assert gx.tolist() == [4.0, 6.0]
     assert gn.dtype == fg.float0 and gn.shape == ()

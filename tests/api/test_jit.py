@@ -341,3 +341,17 @@ def test_scipy_linalg_can_be_imported_after_a_product() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("array", "scalar"), [(np.int8([1, 2]), 200), (np.uint8([1]), -1), (np.uint32([1]), 2**32), (np.int16([3]), -40000)]
+)
+def test_a_traced_python_integer_that_does_not_fit_is_refused_as_numpy_does(array: Any, scalar: int) -> None:
+    with pytest.raises(OverflowError):
+        array + scalar
+    for f in (fg.jit(lambda a, s: a + s), fg.jit(lambda a, s: s * a), fg.jit(lambda a, s: np.maximum(a, s))):
+        for _ in range(2):
+            with pytest.raises(errors.IntegerOverflowError, match=f"{scalar} does not fit") as found:
+                f(array, scalar)
+            assert "test_jit.py" in str(found.value)
+        assert f(array, 100).dtype == array.dtype

@@ -272,6 +272,7 @@ for shape in ((), (3,), (2, 3), (0,)):
 
 sample("check_index", i(0, 2, -1, -3), axis=0, length=3, window=1, of="x: f64[3]")
 sample("check_index", np.asarray(i(1)), axis=1, length=4, window=2, of="")
+sample("check_fits", i(0, 2, -1, 127), low=-128, high=127, target="i8")
 sample("stable_order", i(3, 1, 3, 0, 1))
 sample("stable_order", i([2, 0, 2], [1, 1, 0]))
 
