@@ -38,6 +38,22 @@ from funcgrad.core.ir import Program
 
 __version__ = "0.1.0.dev0"
 
+_PLANNED = {
+    "lax": "loops and branches inside jit",
+    "random": "random numbers; use numpy.random.default_rng outside",
+    "scipy": "SciPy's modules; funcgrad.special has some functions",
+    "checkpoint": "recomputation in the backward pass",
+    "custom_jvp": "derivatives of your own",
+    "custom_vjp": "derivatives of your own",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _PLANNED:
+        raise AttributeError(f"funcgrad.{name} is planned, and not there yet: {_PLANNED[name]}")
+    raise AttributeError(f"module 'funcgrad' has no attribute {name!r}")
+
+
 __all__ = [
     "Array",
     "Jit",

@@ -75,6 +75,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     """
     both = _value_and_grad(f, argnums, has_aux, "grad")
 
+    @boundary
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, g = both(*args, **kwargs)
         return (g, value[1]) if has_aux else g

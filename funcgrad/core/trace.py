@@ -38,6 +38,7 @@ from funcgrad.core.array import _traced_types
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Shape, Var, make_aval
 from funcgrad.core.primitive import Primitive
 
+_ARRAY_ADVICE = "np.stack([a, b]) or fnp.array([a, b]), not np.array; "
 _FLOAT_ADVICE = "np.sin(x), not math.sin(x); fnp.zeros(n).at[i].set(x), not buffer[i] = x; "
 
 
@@ -133,7 +134,7 @@ class Tracer:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if not self._is_plain():
-            self._refuse("it was turned into a plain NumPy array", advice="np.stack([a, b]), not np.array([a, b]); ")
+            self._refuse("it was turned into a plain NumPy array", advice=_ARRAY_ADVICE)
         return np.array(value_of(self), dtype=dtype)
 
     def __dlpack__(self, **kwargs: Any) -> NoReturn:

@@ -221,3 +221,9 @@ index_exp, mgrid, ogrid, s_ = _np.index_exp, _np.mgrid, _np.ogrid, _np.s_
 ndarray = Array
 
 __all__ = sorted([_n for _n in globals() if not _n.startswith("_") and _n not in ("annotations", "Any")])
+
+
+def __getattr__(name: str) -> object:
+    if not name.startswith("_") and hasattr(_np, name):
+        raise AttributeError(f"funcgrad.numpy has no {name} yet; numpy.{name} works on plain arrays only")
+    raise AttributeError(f"module 'funcgrad.numpy' has no attribute {name!r}")

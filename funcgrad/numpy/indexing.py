@@ -214,7 +214,7 @@ def _slice(item: slice, n: int) -> tuple[int, int, int, bool]:
     try:
         start, stop, step = item.indices(n)
     except TracerIntegerConversionError as error:
-        error.hint = "dynamic_slice(x, starts, sizes) takes a window of static size from a traced position"
+        error.hint = "x[i + np.arange(n)] takes n elements from a traced position"
         raise
     except (TypeError, ValueError) as error:
         raise IndexingError(f"{item}: {error}") from None

@@ -118,7 +118,7 @@ def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise"
     return result
 
 
-@public(np.clip)
+@public(np.clip, "clip")
 def clip(a: Any, a_min: Any = None, a_max: Any = None, out: None = None, *, min: Any = None, max: Any = None) -> Any:
     """`a`, but not below `a_min` and not above `a_max` (also called `min` and `max`); None is no bound.
 

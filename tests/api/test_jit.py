@@ -355,3 +355,11 @@ def test_a_traced_python_integer_that_does_not_fit_is_refused_as_numpy_does(arra
                 f(array, scalar)
             assert "test_jit.py" in str(found.value)
         assert f(array, 100).dtype == array.dtype
+
+
+def test_what_is_planned_says_so() -> None:
+    with pytest.raises(AttributeError, match="planned"):
+        fg.lax  # noqa: B018
+    with pytest.raises(AttributeError, match="works on plain arrays only"):
+        fg.numpy.sort  # noqa: B018
+    assert not hasattr(fg, "nothing") and not hasattr(fg.numpy, "nothing")
