@@ -8,6 +8,7 @@ from funcgrad.ops import (
     exponential,
     extrema,
     indexing,
+    positions,
     movement,
     powers,
     rounding,

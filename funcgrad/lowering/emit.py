@@ -18,7 +18,8 @@ from funcgrad.core.ir import Atom, Equation, Program, Var
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Shared, Target
 from funcgrad.lowering.layout import VIEWS
-from funcgrad.lowering.loops import REDUCTIONS, STATUS, KernelText, loop_text
+from funcgrad.lowering.loops import STATUS, KernelText, loop_text
+from funcgrad.lowering.reductions import REDUCTIONS
 from funcgrad.lowering.schedule import Kernel, Loop, Product, Schedule, schedule
 from funcgrad.ops.scalar import ELEMENTS
 

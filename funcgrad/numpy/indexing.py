@@ -33,8 +33,10 @@ from funcgrad.numpy.elementwise import ufuncs
 from funcgrad.numpy.operands import broadcast_to, common_shape, operand, strong
 from funcgrad.numpy.parameters import shown
 from funcgrad.ops.broadcasting import move_axis, reshape, transpose
-from funcgrad.ops.indexing import check_index, dynamic_slice_p, from_end, gather, gather_p
+from funcgrad.ops.indexing import gather, gather_p
 from funcgrad.ops.movement import convert, reverse, slice_
+from funcgrad.ops.positions import check_index, from_end
+from funcgrad.ops.windows import dynamic_slice_p
 
 MODES = {None: "raise", "raise": "raise", "clip": "clip", "wrap": "wrap", "fill": "fill", "drop": "fill"}
 

@@ -24,7 +24,6 @@ from funcgrad.numpy.parameters import shown
 from funcgrad.ops.arithmetic import div, neg, select
 from funcgrad.ops.broadcasting import reshape, transpose
 from funcgrad.ops.indexing import (
-    dynamic_update_slice_p,
     scatter,
     scatter_add,
     scatter_add_p,
@@ -38,6 +37,7 @@ from funcgrad.ops.indexing import (
 )
 from funcgrad.ops.movement import convert, pad, reverse
 from funcgrad.ops.op import constant, full_like
+from funcgrad.ops.windows import dynamic_update_slice_p
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "set": lambda old, v: v,

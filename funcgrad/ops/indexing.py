@@ -1,8 +1,7 @@
-"""Indexing by arrays and by traced positions: gather, the scatters, dynamic slices.
+"""Indexing by arrays: gather and the scatters.
 
-One op alone can raise: `check_index` compares positions with a length, and counts negative ones from the end.
-Every other op here is total and takes positions that went through it, or through the arithmetic of another
-mode, so derivatives, which use the same positions again, never check again.
+Every op here is total: it takes positions that went through `positions.check_index`, or through the arithmetic of
+another mode, so derivatives, which use the same positions again, never check again.
 
 k index arrays of one shape S (int64) belong to the first k axes of an operand; the front end moves those there.
 """
@@ -16,137 +15,24 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import INT
-from funcgrad.base.errors import DtypeError, OutOfBoundsError, ParameterError, ShapeError
+from funcgrad.base.errors import ShapeError
 from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Linear, Traits
-from funcgrad.core.trace import Tracer, bind1, describe
+from funcgrad.core.trace import bind1
 from funcgrad.ops.arithmetic import add, div, mul, select
-from funcgrad.ops.broadcasting import align, broadcast, reshape, transpose
-from funcgrad.ops.comparison import eq, ge, logical_and, lt
+from funcgrad.ops.broadcasting import align, reshape
+from funcgrad.ops.comparison import eq
 from funcgrad.ops.cumulative import attains, extend, linear_recurrence, previous, section
-from funcgrad.ops.elementwise import batch_elementwise
-from funcgrad.ops.extrema import maximum, minimum
 from funcgrad.ops.movement import convert, iota
 from funcgrad.ops.op import ALL, LINEAR, SMOOTH, Domain, Op, Operand, aval_of, constant, full_like, zeros_of
-from funcgrad.ops.rounding import remainder
-
-# -- positions
-
-
-def check_index(index: Operand, axis: int, length: int, window: int = 1, of: str = "") -> Any:
-    """`index` with negative positions counted from the end, so that all are in ``0 ... length - window``.
-
-    Parameters
-    ----------
-    index
-        Positions along an axis, int64, of any shape.
-    axis, length
-        Number, for the message, and length of the axis.
-    window
-        How many elements are taken from each position on.
-    of
-        What is indexed, for the message: ``"x: f64[3]"``.
-
-    Raises
-    ------
-    OutOfBoundsError
-        A position is outside, or a window does not fit.
-    """
-    if type(index) is Tracer:
-        return bind1(check_index_p, index, axis=axis, length=length, window=window, of=of)
-    return _check(index, axis=axis, length=length, window=window, of=of)
-
-
-def _check(index: Any, *, axis: int, length: int, window: int, of: str) -> Any:
-    if index.size == 0:
-        return index
-    last = length - window
-    if index.min() >= 0 and index.max() <= last:
-        return index
-    counted = np.where(index < 0, index + length, index)
-    outside = (counted < 0) | (counted > last)
-    if outside.any():
-        first = int(np.asarray(index)[outside].flat[0])
-        raise _fault(first, axis=axis, length=length, window=window, of=of)
-    return counted[()]
-
-
-def _fault(position: int, *, axis: int, length: int, window: int, of: str) -> OutOfBoundsError:
-    """The error of a position outside."""
-    what = f"index {position} is out of bounds for" if window == 1 else f"{window} elements from {position} do not fit"
-    return OutOfBoundsError(f"{what} axis {axis} of length {length}" + (f" ({of})" if of else ""))
-
-
-check_index_p = Op(check_index, Traits(exact=True, may_raise=True, kind="check"), dtypes="i")
-check_index_p.hidden_params = {"window": 1, "of": None}
-check_index_p.abstract = lambda index, **params: (make_aval(index.shape, INT),)
-check_index_p.evaluate = lambda index, **params: (_check(index, **params),)
-check_index_p.batch = batch_elementwise(check_index_p)
-check_index_p.def_no_derivative("its result is an integer")
-check_index_p.fault = _fault
-check_index_p.decline("transpose", "its result is an integer")
-
-
-def from_end(index: Operand, length: int) -> Any:
-    """`index` with negative positions counted from the end; those still negative are outside."""
-    return select(lt(index, 0), add(index, length), index)
-
-
-def within(indices: Sequence[Operand], lengths: Shape) -> Any:
-    """Whether all the positions of each element are inside their axes."""
-    inside = None
-    for index, n in zip(indices, lengths, strict=True):
-        for test in (ge(index, 0), lt(index, n)):
-            inside = test if inside is None else logical_and(inside, test)
-    return inside
-
-
-def _clamp(index: Operand, last: int) -> Any:
-    return maximum(minimum(index, last), 0)
-
-
-def _normal(name: str, x: Any, indices: Sequence[Any], mode: str, axes: Sequence[int] | None) -> list[Any]:
-    """The positions as the ops take them, after the arithmetic of `mode`."""
-    lengths = aval_of(x).shape[: len(indices)]
-    named = range(len(indices)) if axes is None else axes
-    for axis, n in zip(named, lengths, strict=True):
-        if n == 0 and mode not in ("drop", "fill") and aval_of(indices[0]).size:
-            raise OutOfBoundsError(f"{name}: axis {axis} of {aval_of(x)} has no elements")
-    if mode == "raise":
-        of = describe(x)
-        return [check_index(i, a, n, of=of) for i, a, n in zip(indices, named, lengths, strict=True)]
-    if mode == "clip":
-        return [_clamp(i, n - 1) for i, n in zip(indices, lengths, strict=True)]
-    if mode == "wrap":
-        return [remainder(i, n) for i, n in zip(indices, lengths, strict=True)]
-    return [from_end(i, n) for i, n in zip(indices, lengths, strict=True)]
-
-
-def _require_mode(name: str, mode: str, allowed: tuple[str, ...]) -> None:
-    if mode not in allowed:
-        raise ParameterError(f"{name}: mode is one of {', '.join(allowed)}, got {mode!r}")
-
-
-def _require_indices(name: str, x: Aval, indices: Sequence[Aval]) -> None:
-    if not 1 <= len(indices) <= x.ndim:
-        raise ShapeError(f"{name}: {len(indices)} index arrays for {x}")
-    for i in indices:
-        if i.dtype != INT:
-            raise DtypeError(f"{name}: an index array has type {i}, not i64")
-        if i.shape != indices[0].shape:
-            raise ShapeError(f"{name}: index arrays have different shapes: {' and '.join(map(str, indices))}")
-
-
-def _lead(x: Any, shape: Shape) -> Any:
-    """`x`, of the shape S of the indices, repeated over the trailing axes of `shape`."""
-    return broadcast(x, shape, tuple(range(aval_of(x).ndim)))
-
-
-def _rows(size: int, indices: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-    """Index arrays with the rows first, and before them the number of the row, to index a batched operand."""
-    aligned = [align(i, d, 0, size) for i, d in zip(indices, dims, strict=True)]
-    return [iota(aval_of(aligned[0]).shape, INT, 0), *aligned]
-
+from funcgrad.ops.positions import (
+    checked_positions,
+    repeated,
+    require_indices,
+    require_mode,
+    rows_first,
+    within,
+)
 
 # -- gather
 
@@ -188,9 +74,9 @@ def gather(
     -----
     Linear in `x`; its transpose is `scatter_add`. What was filled in has derivative zero.
     """
-    _require_mode("gather", mode, ("raise", "clip", "wrap", "fill"))
-    _require_indices("gather", aval_of(x), [aval_of(i) for i in indices])
-    positions = _normal("gather", x, indices, mode, axes)
+    require_mode("gather", mode, ("raise", "clip", "wrap", "fill"))
+    require_indices("gather", aval_of(x), [aval_of(i) for i in indices])
+    positions = checked_positions("gather", x, indices, mode, axes)
     if mode != "fill":
         return bind1(gather_p, x, *positions)
     return _gather_or(x, positions, _fill_value(aval_of(x)) if fill_value is None else fill_value)
@@ -212,12 +98,12 @@ def _gather_or(x: Any, positions: Sequence[Any], fill: Any) -> Any:
     if 0 in a.shape[:k]:
         return constant(fill, make_aval(shape, a.dtype))
     taken = bind1(gather_p, x, *positions)
-    return select(_lead(within(positions, a.shape[:k]), shape), taken, full_like(taken, fill))
+    return select(repeated(within(positions, a.shape[:k]), shape), taken, full_like(taken, fill))
 
 
 def _gather_abstract(x: Aval, *indices: Aval) -> tuple[Aval]:
     k = len(indices)
-    _require_indices("gather", x, indices)
+    require_indices("gather", x, indices)
     if 0 in x.shape[:k] and indices[0].size:
         raise ShapeError(f"gather: {x} has no elements along an indexed axis")
     return (make_aval((*indices[0].shape, *x.shape[k:]), x.dtype),)
@@ -246,8 +132,8 @@ def _gather_batch(size: int, args: Any, dims: Any) -> Any:
         x = align(x, d, len(indices), size)  # the rows are the first of the axes that are taken whole
         return (bind1(gather_p, x, *indices),), (aval_of(indices[0]).ndim,)
     if d is None:
-        return (bind1(gather_p, x, *_rows(size, indices, index_dims)[1:]),), (0,)
-    return (bind1(gather_p, align(x, d, 0, size), *_rows(size, indices, index_dims)),), (0,)
+        return (bind1(gather_p, x, *rows_first(size, indices, index_dims)[1:]),), (0,)
+    return (bind1(gather_p, align(x, d, 0, size), *rows_first(size, indices, index_dims)),), (0,)
 
 
 def _gather_transpose(cts: Any, x: Linear, *indices: Any) -> Any:
@@ -266,15 +152,15 @@ gather_p.transpose = _gather_transpose
 
 
 def _bind_scatter(op: Op, x: Any, updates: Any, indices: Sequence[Any], mode: str, axes: Sequence[int] | None) -> Any:
-    _require_mode(op.name, mode, ("raise", "clip", "drop"))
-    _require_indices(op.name, aval_of(x), [aval_of(i) for i in indices])
-    positions = _normal(op.name, x, indices, mode, axes)
+    require_mode(op.name, mode, ("raise", "clip", "drop"))
+    require_indices(op.name, aval_of(x), [aval_of(i) for i in indices])
+    positions = checked_positions(op.name, x, indices, mode, axes)
     _scatter_abstract(op.name, aval_of(x), aval_of(updates), *map(aval_of, positions))
     return bind1(op, x, updates, *positions, mode="drop" if mode == "drop" else "clip")
 
 
 def _scatter_abstract(name: str, x: Aval, updates: Aval, *indices: Aval) -> tuple[Aval]:
-    _require_indices(name, x, indices)
+    require_indices(name, x, indices)
     shape = (*indices[0].shape, *x.shape[len(indices) :])
     if updates.shape != shape or updates.dtype != x.dtype:
         raise ShapeError(f"{name}: updates are {updates}, not {make_aval(shape, x.dtype)}")
@@ -325,7 +211,7 @@ def _scatter_batch(op: Op) -> Callable[..., Any]:
             x, updates = align(x, d, k, size), align(updates, e, s, size)
             return (bind1(op, x, updates, *indices, mode=mode),), (k,)
         x, updates = align(x, d, 0, size), align(updates, e, 0, size)
-        return (bind1(op, x, updates, *_rows(size, indices, index_dims), mode=mode),), (0,)
+        return (bind1(op, x, updates, *rows_first(size, indices, index_dims), mode=mode),), (0,)
 
     return batch
 
@@ -390,7 +276,7 @@ def _scatter_transpose(cts: Any, x: Any, updates: Any, *indices: Any, mode: str)
         updates_bar = _taken(ct, indices, mode)
         wins = _winners(indices, aval_of(ct).shape, mode)
         if wins is not None:
-            updates_bar = select(_lead(wins, u.shape), updates_bar, full_like(updates_bar, 0))
+            updates_bar = select(repeated(wins, u.shape), updates_bar, full_like(updates_bar, 0))
     return x_bar, updates_bar, *[None] * len(indices)
 
 
@@ -486,7 +372,7 @@ def _one_by_one(x: Any, u: Any, u_dot: Any, place: Any) -> Any:
         place, u, u_dot = (bind1(gather_p, v, order) for v in (place, u, u_dot))
         same = eq(section(place, 0, 1, m), section(place, 0, 0, m - 1))
         for way in (False, True):
-            keep = _lead(extend(same, 0, False, 0 if way else 1, 1 if way else 0), aval_of(u).shape)
+            keep = repeated(extend(same, 0, False, 0 if way else 1, 1 if way else 0), aval_of(u).shape)
             start = select(keep, zeros_of(u), full_like(u, 1))
             side = linear_recurrence(previous(u, 0, way, 1), start, keep, 0, way)
             factor = side if factor is None else mul(factor, side)
@@ -574,178 +460,3 @@ scatter_min_p.decline("transpose", "it is not linear")
 scatter_max_p = _scatter(scatter_max, np.maximum, Traits(exact=True, kind="scatter"), ALL, _TIES)
 scatter_max_p.jvp = _extreme_jvp
 scatter_max_p.decline("transpose", "it is not linear")
-
-# -- dynamic_slice and dynamic_update_slice
-
-
-def dynamic_slice(x: Operand, *starts: Operand, sizes: Shape, mode: str = "raise") -> Any:
-    """The window of `x` of shape `sizes` that begins at `starts`.
-
-    Parameters
-    ----------
-    x
-        Array of n axes.
-    starts
-        n int64 scalars; negative ones count from the end.
-    sizes
-        Lengths of the window, static; at most those of `x`.
-    mode
-        ``"raise"``: a window that does not fit raises. ``"clip"``: it is moved until it fits.
-
-    Raises
-    ------
-    OutOfBoundsError
-        In mode ``"raise"``, where the window does not fit.
-
-    Notes
-    -----
-    Linear in `x`; its transpose is `dynamic_update_slice` of zeros.
-    """
-    return bind1(dynamic_slice_p, x, *_window("dynamic_slice", x, starts, sizes, mode), sizes=sizes)
-
-
-def _window(name: str, x: Any, starts: Sequence[Any], sizes: Shape, mode: str) -> list[Any]:
-    _require_mode(name, mode, ("raise", "clip"))
-    a = aval_of(x)
-    _require_window(name, a, [aval_of(s) for s in starts], sizes)
-    if mode == "raise":
-        return [check_index(s, i, a.shape[i], sizes[i], of=describe(x)) for i, s in enumerate(starts)]
-    return [from_end(s, n) for s, n in zip(starts, a.shape, strict=True)]
-
-
-def _require_window(name: str, x: Aval, starts: Sequence[Aval], sizes: Shape) -> None:
-    if len(starts) != x.ndim or len(sizes) != x.ndim:
-        raise ShapeError(f"{name}: {len(starts)} starts and {len(sizes)} sizes for {x}")
-    for s in starts:
-        if s.shape != () or s.dtype != INT:
-            raise ShapeError(f"{name}: a start has type {s}, not i64[]")
-    if any(not 0 <= size <= n for size, n in zip(sizes, x.shape, strict=True)):
-        raise ShapeError(f"{name}: a window of shape {sizes} is larger than {x}")
-
-
-def _dynamic_slice_abstract(x: Aval, *starts: Aval, sizes: Shape) -> tuple[Aval]:
-    _require_window("dynamic_slice", x, starts, sizes)
-    return (make_aval(sizes, x.dtype),)
-
-
-def _slices(shape: Shape, starts: Sequence[Any], sizes: Shape) -> tuple[slice, ...]:
-    first = [min(max(int(s), 0), n - k) for s, n, k in zip(starts, shape, sizes, strict=True)]
-    return tuple([slice(s, s + k) for s, k in zip(first, sizes, strict=True)])
-
-
-def _moving(x: Any, starts: Sequence[Any], sizes: Shape) -> tuple[tuple[int, ...], list[Any]]:
-    """For windows that differ from row to row: the axes where they move, and index arrays (row, *window)."""
-    shape = aval_of(x).shape[1:]
-    axes = tuple([i for i, n in enumerate(shape) if sizes[i] < n])
-    window = (*aval_of(x).shape[:1], *[sizes[i] for i in axes])
-    indices = [iota(window, INT, 0)]
-    for j, i in enumerate(axes, 1):
-        start = _clamp(starts[i], shape[i] - sizes[i])
-        kept = tuple(range(aval_of(start).ndim))  # (0,) for a start of each row, () for one of all
-        indices.append(add(broadcast(start, window, kept), iota(window, INT, j)))
-    return axes, indices
-
-
-def _forward(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
-    """The order of axes that brings the rows first, then `axes` (of a row), then the others."""
-    return (0, *[i + 1 for i in axes], *[i + 1 for i in range(ndim) if i not in axes])
-
-
-def _inverse(order: Sequence[int]) -> tuple[int, ...]:
-    return tuple(np.argsort(order).tolist())
-
-
-def _dynamic_slice_batch(size: int, args: Any, dims: Any, *, sizes: Shape) -> Any:
-    x, *starts = args
-    d, *start_dims = dims
-    if all(i is None for i in start_dims):
-        x = align(x, d, 0, size)
-        zero = constant(0, make_aval((), INT))
-        return (bind1(dynamic_slice_p, x, zero, *starts, sizes=(size, *sizes)),), (0,)
-    x = align(x, d, 0, size)
-    axes, indices = _moving(x, starts, sizes)
-    if not axes:
-        return (x,), (0,)
-    order = _forward(axes, len(sizes))
-    return (transpose(bind1(gather_p, transpose(x, order), *indices), _inverse(order)),), (0,)
-
-
-def _dynamic_slice_transpose(cts: Any, x: Linear, *starts: Any, sizes: Shape) -> Any:
-    x_bar = bind1(dynamic_update_slice_p, zeros_of(x.aval), cts[0], *starts)
-    return x_bar, *[None] * len(starts)
-
-
-dynamic_slice_p = Op(dynamic_slice, Traits(exact=True, kind="index"), domain=LINEAR)
-dynamic_slice_p.abstract = _dynamic_slice_abstract
-dynamic_slice_p.evaluate = lambda x, *starts, sizes: (x[_slices(x.shape, starts, sizes)],)
-dynamic_slice_p.batch = _dynamic_slice_batch
-dynamic_slice_p.def_linear()
-dynamic_slice_p.transpose = _dynamic_slice_transpose
-
-
-def dynamic_update_slice(x: Operand, update: Operand, *starts: Operand, mode: str = "raise") -> Any:
-    """A copy of `x` in which the window that begins at `starts` is replaced by `update`.
-
-    Parameters
-    ----------
-    x, update
-        Arrays of n axes and one dtype; `update` is nowhere longer than `x`.
-    starts
-        n int64 scalars; negative ones count from the end.
-    mode
-        ``"raise"``: a window that does not fit raises. ``"clip"``: it is moved until it fits.
-
-    Raises
-    ------
-    OutOfBoundsError
-        In mode ``"raise"``, where the window does not fit.
-
-    Notes
-    -----
-    Linear in `x` and `update` together.
-    """
-    positions = _window("dynamic_update_slice", x, starts, aval_of(update).shape, mode)
-    return bind1(dynamic_update_slice_p, x, update, *positions)
-
-
-def _dynamic_update_slice_abstract(x: Aval, update: Aval, *starts: Aval) -> tuple[Aval]:
-    if update.dtype != x.dtype:
-        raise DtypeError(f"dynamic_update_slice: dtypes differ: {x} and {update}")
-    _require_window("dynamic_update_slice", x, starts, update.shape)
-    return (make_aval(x.shape, x.dtype),)
-
-
-def _dynamic_update_slice_evaluate(x: Any, update: Any, *starts: Any) -> tuple[Any]:
-    out = np.array(x, order="C", copy=True, subok=False)
-    out[_slices(x.shape, starts, update.shape)] = update
-    return (out,)
-
-
-def _dynamic_update_slice_batch(size: int, args: Any, dims: Any) -> Any:
-    x, update, *starts = args
-    d, e, *start_dims = dims
-    x, update = align(x, d, 0, size), align(update, e, 0, size)
-    if all(i is None for i in start_dims):
-        return (bind1(dynamic_update_slice_p, x, update, constant(0, make_aval((), INT)), *starts),), (0,)
-    axes, indices = _moving(x, starts, aval_of(update).shape[1:])
-    if not axes:
-        return (update,), (0,)
-    order = _forward(axes, len(starts))
-    out = bind1(scatter_p, transpose(x, order), transpose(update, order), *indices, mode="clip")
-    return (transpose(out, _inverse(order)),), (0,)
-
-
-def _dynamic_update_slice_transpose(cts: Any, x: Any, update: Any, *starts: Any) -> Any:
-    ct = cts[0]
-    u = update.aval if isinstance(update, Linear) else aval_of(update)
-    x_bar = bind1(dynamic_update_slice_p, ct, zeros_of(u), *starts) if isinstance(x, Linear) else None
-    u_bar = bind1(dynamic_slice_p, ct, *starts, sizes=u.shape) if isinstance(update, Linear) else None
-    return x_bar, u_bar, *[None] * len(starts)
-
-
-dynamic_update_slice_p = Op(dynamic_update_slice, Traits(exact=True, zero="source", kind="index"), domain=LINEAR)
-dynamic_update_slice_p.abstract = _dynamic_update_slice_abstract
-dynamic_update_slice_p.evaluate = _dynamic_update_slice_evaluate
-dynamic_update_slice_p.batch = _dynamic_update_slice_batch
-dynamic_update_slice_p.def_linear(0, 1)
-dynamic_update_slice_p.transpose = _dynamic_update_slice_transpose

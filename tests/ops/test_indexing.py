@@ -14,8 +14,6 @@ from funcgrad.base.errors import DtypeError, OutOfBoundsError, ParameterError, S
 from funcgrad.ops.arithmetic import mul
 from funcgrad.ops.broadcasting import reduce_sum
 from funcgrad.ops.indexing import (
-    dynamic_slice,
-    dynamic_update_slice,
     gather,
     scatter,
     scatter_add,
@@ -25,6 +23,7 @@ from funcgrad.ops.indexing import (
 )
 from funcgrad.ops.op import aval_of
 from funcgrad.ops.powers import sqrt
+from funcgrad.ops.windows import dynamic_slice, dynamic_update_slice
 
 RNG = np.random.default_rng(0)
 NAN = np.nan
