@@ -265,13 +265,24 @@ class Trace:
                 self.unknown.add(var)
         return found[1]
 
+    def capture_scalar(self, x: Any) -> Any:
+        """A NumPy scalar as an operand and not a literal; `x` itself if it is none.
+
+        Data taken from an array one by one differ at every call: as operands they leave the Program the same.
+        """
+        if isinstance(x, np.floating) or (isinstance(x, np.ndarray) and not x.ndim and x.dtype.kind == "f"):
+            return Tracer(self, self._capture_array(x))
+        return x
+
     def _capture_array(self, x: Any) -> Var:
         # The array is read now: a later change in place by the user must not reach the recorded operation.
         found = self.captured.get(id(x))
-        if found is not None and _same_bits(found[2], x):
+        if found is not None and (found[2] is x or _same_bits(found[2], x)):
             return found[1]
-        snapshot = np.array(x, order="K", copy=True, subok=False)
-        snapshot.flags.writeable = False
+        snapshot = x
+        if isinstance(x, np.ndarray):
+            snapshot = np.array(x, order="K", copy=True, subok=False)
+            snapshot.flags.writeable = False
         var = Var(make_aval(x.shape, x.dtype))
         self.captured[id(x) if found is None else (id(x), len(self.captured))] = (x, var, snapshot)
         self.values[var] = snapshot

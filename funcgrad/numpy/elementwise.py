@@ -123,6 +123,9 @@ def general_call(op: Op, args: tuple[Any, ...], keep_weak: bool) -> Any:
     """`call` for any operands."""
     name = public_name(op)
     xs = [operand(a, name) for a in args]
+    trace = current()
+    if type(trace) is Trace and trace.shows:
+        xs = [trace.capture_scalar(x) for x in xs]
     keys = tuple([dtype_key(x) for x in xs])
     if op.numpy in _COMPARISONS and {*keys} == _MIXED:
         return _compare_mixed(op, *xs)

@@ -94,6 +94,7 @@ def within(indices: Sequence[Operand], lengths: Shape) -> Any:
 
 
 def clamped(index: Operand, last: int) -> Any:
+    """`index`, moved into ``0 ... last``."""
     return maximum(minimum(index, last), 0)
 
 
@@ -115,11 +116,13 @@ def checked_positions(name: str, x: Any, indices: Sequence[Any], mode: str, axes
 
 
 def require_mode(name: str, mode: str, allowed: tuple[str, ...]) -> None:
+    """Raise for a mode that is not allowed."""
     if mode not in allowed:
         raise ParameterError(f"{name}: mode is one of {', '.join(allowed)}, got {mode!r}")
 
 
 def require_indices(name: str, x: Aval, indices: Sequence[Aval]) -> None:
+    """Raise unless `indices` are int64 arrays of one shape, at most one for each axis of `x`."""
     if not 1 <= len(indices) <= x.ndim:
         raise ShapeError(f"{name}: {len(indices)} index arrays for {x}")
     for i in indices:

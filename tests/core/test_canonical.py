@@ -55,3 +55,22 @@ def test_how_much_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(canonical._programs) == 9
     fg.grad(f)(1.0, 600, 0.5)  # too large to keep
     assert max(len(p.equations) for p in canonical._programs.values()) == 101
+
+
+def test_scalars_taken_from_an_array_are_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    from funcgrad.transforms import jvp as module
+
+    derived = []
+    original = module._jvp
+    monkeypatch.setattr(module, "_jvp", lambda *a: (derived.append(1), original(*a))[1])
+
+    def loss(w: Any, data: Any) -> Any:
+        total = 0.0
+        for v in data:  # numpy.float64, other ones at every call
+            total = total + (w * v - 1.0) ** 2
+        return total
+
+    for k in range(4):
+        data = np.array([1.0, 2.0, 3.0]) + k
+        assert np.isclose(float(fg.grad(loss)(0.5, data)), 2 * np.sum((0.5 * data - 1) * data))
+    assert len(derived) == 1
