@@ -30,12 +30,12 @@ def compile_and_drop(number: float) -> None:
 
 
 def distinct_programs(count: int) -> None:
-    for i in range(100):
+    for i in range(100 + count // 5):  # until the heap has found its size
         compile_and_drop(i)
     gc.collect()
     memory, maps = resident(), mappings()
     for i in range(count):
-        compile_and_drop(1000.0 + i)
+        compile_and_drop(100_000.0 + i)
     gc.collect()
     assert resident() - memory < 20 and mappings() - maps < 50
 
