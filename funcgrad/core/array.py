@@ -84,9 +84,14 @@ def publish(values: Iterable[Any], borrowed: Iterable[Any] = ()) -> list[Any]:
     values
         Arrays or NumPy scalars, as evaluation gives them.
     borrowed
-        Objects that live on (arguments, constants, residuals): a value that is one of them is copied.
+        Objects that live on (arguments, constants, residuals): a value that is one of them, or whose memory one of
+        them is a view of, is copied.
     """
-    seen = {id(x) for x in borrowed}
+    seen: set[int] = set()
+    for x in borrowed:
+        while x is not None:
+            seen.add(id(x))
+            x = getattr(x, "base", None)
     plain = config.results == "numpy"
     out: list[Any] = []
     for value in values:

@@ -134,6 +134,43 @@ def test_what_is_returned_is_fresh() -> None:
     assert not np.shares_memory(fg.jvp(lambda x: x, (x,), (t,))[1], t)
 
 
+VIEWS = {
+    "itself": lambda y: y,
+    "transpose": lambda y: y.T,
+    "reshape": lambda y: np.reshape(y, (3, 2)),
+    "slice": lambda y: y[:, 1:],
+    "reverse": lambda y: y[::-1],
+    "broadcast": lambda y: np.broadcast_to(y, (4, 2, 3)),
+    "broadcast of a transpose": lambda y: np.broadcast_to(y.T, (4, 3, 2)),
+    "two steps": lambda y: np.reshape(y.T[::-1], -1)[1:],
+}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fg.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_residual_that_is_a_view_of_a_result(name: str, wrap: Any) -> None:
+    view = VIEWS[name]
+
+    def f(x: Any) -> Any:
+        y = x * 2.0
+        return y, np.sum(view(y) * np.exp(view(x)))
+
+    x = np.arange(6.0).reshape(2, 3) / 3
+    one = np.ones((2, 3))
+    mask = fg.grad(lambda x: np.sum(view(x)))(x)  # how often each element is in the view
+    expected = mask * 2 * np.exp(x) * (1 + x)
+
+    (y, _), back = fg.vjp(wrap(f), x)
+    y[:] = 99
+    np.testing.assert_allclose(back((0 * one, 1.0))[0], expected, rtol=1e-14)
+    (y, _), lin = fg.linearize(wrap(f), x)
+    y[:] = 99
+    np.testing.assert_allclose(lin(one)[1], expected.sum(), rtol=1e-14)
+    (y, _), back, aux = fg.vjp(lambda x: (wrap(f)(x), view(x * 3.0)), x, has_aux=True)
+    y[:], aux[...] = 99, 99
+    np.testing.assert_allclose(back((0 * one, 1.0))[0], expected, rtol=1e-14)
+
+
 def test_config_results_numpy() -> None:
     fg.config.results = "numpy"
     try:
