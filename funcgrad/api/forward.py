@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from funcgrad.api.linearization import arguments, keep, linearization, matching, traced_for, zeros_for
+from funcgrad.api.linearization import (
+    LinearMap,
+    LinearRule,
+    arguments,
+    keep,
+    linearization,
+    matching,
+    register_linear_map,
+    traced_for,
+    zeros_for,
+)
 from funcgrad.api.tracing import boundary, function_name, require_callable, results
 from funcgrad.base import tree
 from funcgrad.base.dtypes import float0, is_inexact
 from funcgrad.base.errors import ArgumentError, doing
 from funcgrad.core.evaluate import evaluate
-from funcgrad.core.ir import Aval, Program
+from funcgrad.core.ir import Aval
 from funcgrad.core.trace import Tracer
 from funcgrad.ops import arithmetic
 from funcgrad.transforms.jvp import jvp as jvp_program
@@ -116,30 +125,13 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     return _linearize(f, primals, has_aux)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PushforwardRule:
-    """The static part of a `Pushforward`: equal for equal functions and types."""
-
-    program: Program
-    moves: tuple[bool, ...]
-    out_tree: tree.Treedef
-    out_avals: tuple[Aval, ...]
-    in_tree: tree.Treedef
-    in_avals: tuple[Aval, ...]
-    name: str
-
-
-class Pushforward:
+class Pushforward(LinearMap):
     """The second result of `linearize`: takes one tangent per primal, returns the tangent of the output.
 
     A pytree, whose leaves are the residuals: it may be an argument or a result of jit and vmap.
     """
 
-    __slots__ = ("__weakref__", "residuals", "rule")
-
-    def __init__(self, residuals: list[Any], rule: PushforwardRule) -> None:
-        self.residuals = residuals
-        self.rule = rule
+    __slots__ = ()
 
     @boundary
     def __call__(self, *tangents: Any) -> Any:
@@ -155,9 +147,7 @@ class Pushforward:
         return f"<derivative of {self.rule.name}>"
 
 
-tree.register_node(
-    Pushforward, lambda f: (f.residuals, f.rule), lambda rule, residuals: Pushforward(list(residuals), rule)
-)
+register_linear_map(Pushforward)
 
 
 @boundary
@@ -169,8 +159,8 @@ def _linearize(f: Any, primals: tuple[Any, ...], has_aux: bool) -> Any:
         lin = linearization(a, traced, outputs)
         residuals = keep(lin.residuals, a.values)
         program = lin.forward()
-    rule = PushforwardRule(
-        program, lin.moves[:outputs], traced.out_tree, traced.program.out_avals[:outputs], a.treedef, a.avals, name
+    rule = LinearRule(
+        program, (), lin.moves[:outputs], traced.out_tree, traced.program.out_avals[:outputs], a.treedef, a.avals, name
     )
     linear = Pushforward(residuals, rule)
     published = results(lin.outputs, [*residuals, *a.values, *traced.constants])

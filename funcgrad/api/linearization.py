@@ -227,6 +227,48 @@ def traced_for(a: Arguments, transform: str, has_aux: bool) -> tuple[Traced, int
     return dataclasses.replace(traced, out_tree=shape["out"]), shape["out"].num_leaves, shape.get("aux")
 
 
+# -- derivatives as functions
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LinearRule:
+    """The static part of a `LinearMap`: equal for equal functions and types.
+
+    Attributes
+    ----------
+    program : Program
+        Takes the residuals, then what the map is applied to.
+    flags : tuple of bool
+        Of a transposed map: for each float leaf of the primals, whether `program` returns its cotangent.
+    moves : tuple of bool
+        For each output of the function, whether its derivative is not identically zero.
+    """
+
+    program: Program
+    flags: tuple[bool, ...]
+    moves: tuple[bool, ...]
+    out_tree: tree.Treedef
+    out_avals: tuple[Aval, ...]
+    in_tree: tree.Treedef
+    in_avals: tuple[Aval, ...]
+    name: str
+
+
+class LinearMap:
+    """The derivative of a function at a point, or its transpose; a pytree, whose leaves are the residuals."""
+
+    __slots__ = ("__weakref__", "residuals", "rule")
+
+    def __init__(self, residuals: list[Any], rule: LinearRule) -> None:
+        self.residuals = residuals
+        self.rule = rule
+
+
+def register_linear_map(cls: type[LinearMap]) -> None:
+    """Make the instances of `cls` pytrees."""
+    tree.register_node(cls, lambda m: (m.residuals, m.rule), lambda rule, residuals: cls(list(residuals), rule))
+
+
 # -- tangents and cotangents
 
 

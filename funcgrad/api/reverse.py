@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from funcgrad.api.linearization import (
+    LinearMap,
+    LinearRule,
     all_leaves,
     arguments,
     keep,
     linearization,
     matching,
     positions_of,
+    register_linear_map,
     require_inexact,
     traced_for,
 )
@@ -20,7 +22,7 @@ from funcgrad.api.tracing import Traced, boundary, function_name, like_function,
 from funcgrad.base import tree
 from funcgrad.base.errors import NonScalarOutputError, doing
 from funcgrad.core.evaluate import evaluate
-from funcgrad.core.ir import Aval, Program, tangent_aval
+from funcgrad.core.ir import tangent_aval
 from funcgrad.ops.op import constant
 
 
@@ -162,31 +164,13 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return _vjp(f, primals, has_aux)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PullbackRule:
-    """The static part of a `Pullback`: equal for equal functions and types."""
-
-    program: Program
-    flags: tuple[bool, ...]
-    moves: tuple[bool, ...]
-    out_tree: tree.Treedef
-    out_avals: tuple[Aval, ...]
-    in_tree: tree.Treedef
-    in_avals: tuple[Aval, ...]
-    name: str
-
-
-class Pullback:
+class Pullback(LinearMap):
     """The second result of `vjp`: takes a cotangent of the output, returns a tuple of cotangents of the primals.
 
     A pytree, whose leaves are the residuals: it may be an argument or a result of jit and vmap.
     """
 
-    __slots__ = ("__weakref__", "residuals", "rule")
-
-    def __init__(self, residuals: list[Any], rule: PullbackRule) -> None:
-        self.residuals = residuals
-        self.rule = rule
+    __slots__ = ()
 
     @boundary
     def __call__(self, cotangent: Any) -> Any:
@@ -200,7 +184,7 @@ class Pullback:
         return f"<pullback of {self.rule.name}>"
 
 
-tree.register_node(Pullback, lambda b: (b.residuals, b.rule), lambda rule, residuals: Pullback(list(residuals), rule))
+register_linear_map(Pullback)
 
 
 @boundary
@@ -213,7 +197,7 @@ def _vjp(f: Any, primals: tuple[Any, ...], has_aux: bool) -> Any:
         lin.residuals = keep(lin.residuals, a.values)
         moves = lin.moves[:outputs]
         back_program, flags = lin.backward((True,) * sum(moves))
-    rule = PullbackRule(
+    rule = LinearRule(
         back_program, flags, moves, traced.out_tree, traced.program.out_avals[:outputs], a.treedef, a.avals, name
     )
     back = Pullback(lin.residuals, rule)
