@@ -11,7 +11,7 @@ step = fg.jit(fg.value_and_grad(loss))        # traced once, then run
 curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
-from funcgrad import errors, lowering, nn, numpy, optim, special, tree, tree as tree_util
+from funcgrad import errors, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
 from funcgrad.api import (
     Jit,
     ShapeDtypeStruct,
@@ -39,7 +39,6 @@ from funcgrad.core.ir import Program
 __version__ = "0.1.0.dev0"
 
 _PLANNED = {
-    "lax": "loops and branches inside jit",
     "random": "random numbers; use numpy.random.default_rng outside",
     "scipy": "SciPy's modules; funcgrad.special has some functions",
     "checkpoint": "recomputation in the backward pass",
@@ -71,6 +70,7 @@ __all__ = [
     "jacrev",
     "jit",
     "jvp",
+    "lax",
     "linearize",
     "lowering",
     "make_program",

@@ -104,6 +104,14 @@ class TreeError(FuncgradError, ValueError):
     """Tree structures that differ, or an object that is no pytree."""
 
 
+class CarryTypeError(FuncgradError, TypeError):
+    """A value that a loop carries comes back from its body with another type."""
+
+
+class BranchTypeError(FuncgradError, TypeError):
+    """Branches of a conditional return different types."""
+
+
 class NonScalarOutputError(FuncgradError, TypeError):
     """`grad` of a function whose result is not a real scalar of shape ``()``."""
 

@@ -74,7 +74,7 @@ def _batch(size: int, args: Any, dims: Any, *, program: Program) -> Any:
 
 
 def _links(params: dict[str, Any]) -> Links:
-    return Links(params["program"], lambda body: {"program": body})
+    return Links((params["program"],), lambda bodies, inputs, results: {"program": bodies[0]})
 
 
 call_p.abstract = _abstract

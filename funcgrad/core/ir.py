@@ -57,6 +57,27 @@ class Aval:
         return f"{short(self.dtype)}[{','.join(map(str, self.shape))}]" + ("~" if self.weak else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Stack(Aval):
+    """The type of a run-time number of values of one type, along a leading axis whose length is not known before.
+
+    What a loop without a known number of trips hands out, one value a trip. Stacks nest: the inner lengths may
+    differ. `shape` begins with -1.
+    """
+
+    elem: Aval = Aval((), np.dtype(np.float64))
+
+    def __str__(self) -> str:
+        inner = ",".join(["*" if n < 0 else str(n) for n in self.shape])
+        return f"{short(self.dtype)}[{inner}]"
+
+
+@lru_cache(maxsize=1024)
+def stack_of(elem: Aval) -> Stack:
+    """The type of stacks of `elem`."""
+    return Stack((-1, *elem.shape), elem.dtype, False, elem)
+
+
 @lru_cache(maxsize=8192)
 def make_aval(shape: Shape, dtype: Dtype, weak: bool = False) -> Aval:
     """The `Aval` of that shape and dtype; the same object for the same arguments, mostly."""
@@ -66,6 +87,8 @@ def make_aval(shape: Shape, dtype: Dtype, weak: bool = False) -> Aval:
 @lru_cache(maxsize=8192)
 def tangent_aval(aval: Aval) -> Aval:
     """The aval of a tangent of a value of type `aval`."""
+    if isinstance(aval, Stack):
+        return stack_of(tangent_aval(aval.elem))
     return make_aval(aval.shape, tangent_dtype(aval.dtype))
 
 
@@ -209,6 +232,13 @@ class Program:
             "effects", lambda: frozenset().union(*(e.primitive.effects_of(e.params) for e in self.equations))
         )
 
+    @property
+    def may_raise(self) -> bool:
+        """Whether an equation can raise for some values."""
+        return self.remember(
+            "may_raise", lambda: any([e.primitive.traits.may_raise or holds_raising(e) for e in self.equations])
+        )
+
     def __str__(self) -> str:
         return PRINTER[0](self) if PRINTER else repr(self)
 
@@ -255,6 +285,11 @@ def subprograms(equation: Equation) -> Iterable[tuple[str, Program]]:
             for i, item in enumerate(value):
                 if isinstance(item, Program):
                     yield f"{key}{i}", item
+
+
+def holds_raising(equation: Equation) -> bool:
+    """Whether a Program that the equation holds can raise for some values."""
+    return any([body.may_raise for _, body in subprograms(equation)])
 
 
 def last_uses(program: Program) -> tuple[tuple[Var, ...], ...]:

@@ -58,18 +58,34 @@ class Linear:
     aval: Aval
 
 
+Flags = tuple[bool, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """How a primitive ties its operands and results to the Program it holds.
+    """How a primitive ties its operands and results to the Programs it holds.
 
-    Operand i goes to body input ``inputs[i]`` and body output ``outputs[j]`` is result j; a pair in `carries`
-    says that a body output comes back as a body input in the next round. `rebuild` makes the parameters for
-    another body of the same kind, given which operands and results are kept.
+    Operand i is input i of every body, and result j is output j of every body (of the one that runs).
+
+    Attributes
+    ----------
+    bodies
+        The Programs.
+    rebuild
+        The parameters for other bodies of the same kind, given which operands and which results are kept.
+    carries
+        Pairs (output, input): that output of the body comes back as that input in the next round.
+    needed
+        Outputs that are always wanted.
+    held
+        Inputs that are never dropped.
     """
 
-    body: Program
-    rebuild: Callable[[Program], dict[str, Any]]
+    bodies: tuple[Program, ...]
+    rebuild: Callable[[tuple[Program, ...], Flags, Flags], dict[str, Any]]
     carries: tuple[tuple[int, int], ...] = ()
+    needed: tuple[int, ...] = ()
+    held: tuple[int, ...] = ()
 
 
 class Primitive:
@@ -95,6 +111,7 @@ class Primitive:
             None  # the error for a value that a native check found, and params
         )
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
+        self.add_onto: Callable[..., Any] | None = None  # (total, *operands, **params) -> total + the result, in place
         self.emit: Callable[..., Any] | None = None  # (builder, dtype, *registers, **params) -> register
         self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed
         self.declined: dict[str, str] = {}

@@ -35,8 +35,9 @@ from funcgrad.base.errors import (
 )
 from funcgrad.base.source import Source, user_source
 from funcgrad.core.array import _traced_types
-from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Shape, Var, make_aval
+from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Shape, Var, holds_raising, make_aval
 from funcgrad.core.primitive import Primitive
+from funcgrad.core.stacked import Stacked
 
 _ARRAY_ADVICE = "np.stack([a, b]) or fnp.array([a, b]), not np.array; "
 _FLOAT_ADVICE = "np.sin(x), not math.sin(x); fnp.zeros(n).at[i].set(x), not buffer[i] = x; "
@@ -248,6 +249,8 @@ class Trace:
         """The Var or Literal that stands for `x` here; outer tracers and arrays become inputs."""
         if type(x) is Tracer:
             return x.atom if x.owner is self else self._capture_tracer(x)
+        if type(x) is Stacked:
+            return self._capture_stack(x)
         if x.ndim == 0:
             return Literal(x[()], make_aval((), x.dtype))
         return self._capture_array(x)
@@ -288,6 +291,13 @@ class Trace:
         self.values[var] = snapshot
         return var
 
+    def _capture_stack(self, x: Stacked) -> Var:
+        found = self.captured.get(id(x))
+        if found is None:
+            found = self.captured[id(x)] = (x, Var(x.aval), x)
+            self.values[found[1]] = x
+        return found[1]
+
     # -- what is recorded
 
     def add(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tracer, ...]:
@@ -310,7 +320,7 @@ class Trace:
         unknown = self.unknown
         if unknown and not unknown.isdisjoint(equation.inputs):
             unknown.update(equation.outputs)
-        elif equation.primitive.traits.may_raise and equation.outputs:
+        elif equation.outputs and (equation.primitive.traits.may_raise or holds_raising(equation)):
             self.force(equation.outputs[0])
 
     # -- what comes out

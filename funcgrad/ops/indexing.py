@@ -317,6 +317,7 @@ def _scatter_add_transpose(cts: Any, x: Any, updates: Any, *indices: Any, mode: 
 scatter_add_p = _scatter(scatter_add, np.add, Traits(zero="source", kind="scatter"), ALL, LINEAR)
 scatter_add_p.def_linear(0, 1)
 scatter_add_p.transpose = _scatter_add_transpose
+scatter_add_p.add_onto = lambda total, *operands, mode: bind1(scatter_add_p, total, *operands, mode=mode)
 
 # -- scatter_mul
 

@@ -198,3 +198,11 @@ dynamic_update_slice_p.evaluate = _dynamic_update_slice_evaluate
 dynamic_update_slice_p.batch = _dynamic_update_slice_batch
 dynamic_update_slice_p.def_linear(0, 1)
 dynamic_update_slice_p.transpose = _dynamic_update_slice_transpose
+
+
+def _add_window(total: Any, update: Any, *starts: Any) -> Any:
+    window = bind1(dynamic_slice_p, total, *starts, sizes=aval_of(update).shape)
+    return bind1(dynamic_update_slice_p, total, add(window, update), *starts)
+
+
+dynamic_update_slice_p.add_onto = _add_window

@@ -10,16 +10,18 @@ from typing import Any
 
 from funcgrad.base.errors import FuncgradError
 from funcgrad.core.check import checked
-from funcgrad.core.ir import Aval, Program, make_aval
+from funcgrad.core.ir import Aval, Program, Stack, make_aval, stack_of
 from funcgrad.core.trace import Trace, Tracer
 
 Dims = tuple[int | None, ...]
 
 
 def batched_aval(aval: Aval, size: int, dim: int | None) -> Aval:
-    """The aval of `size` rows of `aval` along axis `dim`."""
+    """The aval of `size` rows of `aval` along axis `dim`; for a stack see `batch`."""
     if dim is None:
         return aval
+    if isinstance(aval, Stack):
+        return stack_of(aval if dim == -1 else batched_aval(aval.elem, size, dim if dim >= 0 else dim + 1))
     return make_aval((*aval.shape[:dim], size, *aval.shape[dim:]), aval.dtype)
 
 
@@ -29,7 +31,8 @@ def batch(program: Program, size: int, dims: Dims) -> tuple[Program, Dims]:
     Parameters
     ----------
     dims
-        For each input, the axis of the rows in 0 ... ndim, or None.
+        For each input, the axis of the rows in 0 ... ndim, or None. For a stack: the axis of its innermost values,
+        or -1 - k where the rows are stacks, k levels below the outermost.
 
     Returns
     -------

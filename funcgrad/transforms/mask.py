@@ -65,13 +65,16 @@ def _guard(e: Equation, flags: list[bool], marked: set[Any]) -> Equation:
     primitive = e.primitive
     if primitive.links is not None:
         links = primitive.links(e.params)
-        (body, _), _, out = fixpoint(
-            links,
-            tuple([a in marked for a in e.inputs]),
-            lambda inputs: _pair(mask(links.body, tuple(flags), inputs)),
-        )
+        _, linear, _ = fixpoint(links, tuple(flags), lambda body, inputs: (body, _reached(body, inputs)))
+        carried = {i for _, i in links.carries}
+        start = [a in marked or (i in carried and linear[i] and _is_zero(a)) for i, a in enumerate(e.inputs)]
+        found, _, out = fixpoint(links, tuple(start), lambda body, inputs: _pair(mask(body, linear, inputs)))
         marked.update([v for v, flag in zip(e.outputs, out, strict=True) if flag])
-        return e if body is links.body else e.replace(params=links.rebuild(body))
+        bodies = tuple([body for body, _ in found])
+        if all([new is old for new, old in zip(bodies, links.bodies, strict=True)]):
+            return e
+        everything = (True,) * len(e.inputs), (True,) * len(e.outputs)
+        return e.replace(params=links.rebuild(bodies, *everything))
     carriers = [a for a, flag in zip(e.inputs, flags, strict=True) if flag]
     zero = primitive.traits.zero
     if zero == "sum":
@@ -93,6 +96,15 @@ def _guard(e: Equation, flags: list[bool], marked: set[Any]) -> Equation:
                 inputs = (inputs[1], inputs[0])
             return Equation(primitive.guarded, inputs, e.params, e.outputs, e.source)
     return e
+
+
+def _reached(program: Program, flags: Flags) -> Flags:
+    """Which outputs depend on the inputs that are flagged, through values that have tangents."""
+    moving: set[Any] = {v for v, flag in zip(program.inputs, flags, strict=True) if flag}
+    for e in program.equations:
+        if not moving.isdisjoint(e.inputs):
+            moving.update([v for v in e.outputs if is_inexact(v.aval.dtype)])
+    return tuple([a in moving for a in program.outputs])
 
 
 def _pair(result: tuple[Program, Flags]) -> tuple[tuple[Program, Flags], Flags]:

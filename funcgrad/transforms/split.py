@@ -46,12 +46,12 @@ class Split:
         return len(self.known.outputs) - self.out_unknown.count(False)
 
 
-def split(program: Program, unknown: Flags) -> Split:
-    """Separate `program` by which of its inputs are unknown."""
-    return program.remember(("split", unknown), lambda: _split(program, unknown))
+def split(program: Program, unknown: Flags, forced: Flags = ()) -> Split:
+    """Separate `program` by which of its inputs are unknown; `forced` outputs are given by the unknown half."""
+    return program.remember(("split", unknown, forced), lambda: _split(program, unknown, forced))
 
 
-def _split(program: Program, unknown: Flags) -> Split:
+def _split(program: Program, unknown: Flags, forced: Flags) -> Split:
     hidden: set[object] = {v for v, u in zip(program.inputs, unknown, strict=True) if u}
     known_equations: list[Equation] = []
     unknown_equations: list[Equation] = []
@@ -70,6 +70,8 @@ def _split(program: Program, unknown: Flags) -> Split:
                 hidden.update(u.outputs)
 
     out_unknown = tuple([a in hidden for a in program.outputs])
+    if forced:
+        out_unknown = tuple([u or f for u, f in zip(out_unknown, forced, strict=True)])
     known_outputs = [a for a, u in zip(program.outputs, out_unknown, strict=True) if not u]
     unknown_outputs = tuple([a for a, u in zip(program.outputs, out_unknown, strict=True) if u])
     known_inputs = tuple([v for v, u in zip(program.inputs, unknown, strict=True) if not u])
@@ -80,9 +82,8 @@ def _split(program: Program, unknown: Flags) -> Split:
 
     body = prune(Program(unknown_inputs, tuple(unknown_equations), unknown_outputs))
     made = {*unknown_inputs, *[v for e in body.equations for v in e.outputs]}
-    needed = dict.fromkeys(
-        [a for e in body.equations for a in e.inputs if not isinstance(a, Literal) and a not in made]
-    )
+    read = [*[a for e in body.equations for a in e.inputs], *unknown_outputs]
+    needed = dict.fromkeys([a for a in read if not isinstance(a, Literal) and a not in made])
     position = {v: i for i, v in enumerate(known_inputs)}
     forwarded = [v for v in needed if v in position]
     computed = [v for v in needed if v not in position]

@@ -13,7 +13,7 @@ from typing import Any
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import RuleError
 from funcgrad.core.check import checked
-from funcgrad.core.ir import Literal, Program
+from funcgrad.core.ir import Literal, Program, tangent_aval
 from funcgrad.core.primitive import Linear
 from funcgrad.core.trace import Trace, Tracer
 from funcgrad.ops.op import accumulate
@@ -21,7 +21,7 @@ from funcgrad.ops.op import accumulate
 Flags = tuple[bool, ...]
 
 
-def transpose(program: Program, linear: Flags, nonzero: Flags) -> tuple[Program, Flags]:
+def transpose(program: Program, linear: Flags, nonzero: Flags, seeded: Flags = ()) -> tuple[Program, Flags]:
     """The transposed Program.
 
     Parameters
@@ -30,17 +30,20 @@ def transpose(program: Program, linear: Flags, nonzero: Flags) -> tuple[Program,
         For each input, whether the Program is linear in it.
     nonzero
         For each output, whether it has a cotangent.
+    seeded
+        For each linear input, whether a sum of cotangents is given that its own are added to; default: none.
 
     Returns
     -------
     program, nonzero
-        Inputs: the nonlinear inputs, then one cotangent per True of `nonzero`. Outputs: the cotangents of the
+        Inputs: the nonlinear inputs, one cotangent per True of `nonzero`, one sum per True of `seeded`. Outputs: the cotangents of the
         linear inputs that are not zero; the flags say for each linear input whether it is there.
     """
-    return program.remember(("transpose", linear, nonzero), lambda: _transpose(program, linear, nonzero))
+    key = ("transpose", linear, nonzero, seeded)
+    return program.remember(key, lambda: _transpose(program, linear, nonzero, seeded))
 
 
-def _transpose(program: Program, linear: Flags, nonzero: Flags) -> tuple[Program, Flags]:
+def _transpose(program: Program, linear: Flags, nonzero: Flags, seeded: Flags) -> tuple[Program, Flags]:
     cotangents: dict[Any, Any] = {}
     moving: set[Any] = {v for v, flag in zip(program.inputs, linear, strict=True) if flag}
     forward = [v for v, flag in zip(program.inputs, linear, strict=True) if flag]
@@ -48,14 +51,17 @@ def _transpose(program: Program, linear: Flags, nonzero: Flags) -> tuple[Program
     def give(atom: Any, ct: Any) -> None:
         if ct is not None and not isinstance(atom, Literal) and atom in moving:
             old = cotangents.get(atom)
-            cotangents[atom] = ct if old is None else accumulate(old, ct)
+            cotangents[atom] = ct if old is None else _sum(t, old, ct)
 
     with Trace(program.name) as t:
         names = program.input_names or ("",) * len(program.inputs)
         for v, flag, name in zip(program.inputs, linear, names, strict=True):
             if not flag:
                 t.adopt(v, name=name)
-        seeds = [t.input(a.aval) if flag else None for a, flag in zip(program.outputs, nonzero, strict=True)]
+        seeds = [t.input(tangent_aval(a.aval)) if flag else None for a, flag in zip(program.outputs, nonzero, strict=True)]
+        for v, flag in zip(forward, seeded or (False,) * len(forward), strict=True):
+            if flag:
+                cotangents[v] = t.input(tangent_aval(v.aval))
         backward = []
         for e in program.equations:
             if moving.isdisjoint(e.inputs):
@@ -81,3 +87,14 @@ def _transpose(program: Program, linear: Flags, nonzero: Flags) -> tuple[Program
         result = t.program([cotangents[v] for v in forward if v in cotangents])
     assert not t.captured, "a transpose rule captured a value"
     return checked(result), out_nonzero
+
+
+def _sum(t: Trace, total: Any, ct: Any) -> Any:
+    """``total + ct``; where `ct` is a few values put into zeros, these are added in their places."""
+    last = t.equations[-1] if t.equations else None
+    if last is not None and last.outputs == (ct.atom,) and last.primitive.add_onto is not None:
+        zeros, *operands = last.inputs
+        if isinstance(zeros, Literal) and zeros.is_zero():
+            t.equations.pop()
+            return last.primitive.add_onto(total, *[Tracer(t, a) for a in operands], **last.params)
+    return accumulate(total, ct)

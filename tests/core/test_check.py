@@ -95,13 +95,14 @@ def test_fingerprints() -> None:
 def test_fixpoint_grows_along_the_carries() -> None:
     body = fg.make_program(lambda a, b, c: (a, b, c))(1.0, 1.0, 1.0)
     # output i comes back as input i + 1
-    links = Links(body, lambda b: {}, ((0, 1), (1, 2)))
+    links = Links((body,), lambda bodies, inputs, results: {}, ((0, 1), (1, 2)))
     rounds = []
 
-    def step(flags: tuple[bool, ...]) -> tuple[str, tuple[bool, ...]]:
+    def step(program: fg.Program, flags: tuple[bool, ...]) -> tuple[str, tuple[bool, ...]]:
+        assert program is body
         rounds.append(flags)
         return "result", flags
 
     result, flags, out = fixpoint(links, (True, False, False), step)
-    assert result == "result" and flags == out == (True, True, True) and len(rounds) == 3
+    assert result == ("result",) and flags == out == (True, True, True) and len(rounds) == 3
     assert fixpoint(links, (False, False, True), step)[1] == (False, False, True)

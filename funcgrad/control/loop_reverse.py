@@ -1,0 +1,257 @@
+"""Reverse mode of `loop`: split it into the loop that is known and the linear one, and turn the linear one round.
+
+The known loop hands out what the linear one needs of each trip, as more ys. What does not change from trip to trip
+is computed once, before the loop, and the number of the trip is known to both. A loop with a test also counts its
+trips: the linear loop, and the transposed one after it, run that many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from funcgrad.base.errors import RuleError
+from funcgrad.control.assemble import apply, assemble, zero
+from funcgrad.control.loop import INDEX, links, loop, loop_p, parts, rows_of
+from funcgrad.core.check import checked
+from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Var, tangent_aval
+from funcgrad.core.links import fixpoint
+from funcgrad.core.primitive import Flags, Linear, registry
+from funcgrad.transforms.split import Split, split
+from funcgrad.transforms.transpose import transpose
+
+# -- split
+
+
+def _split(e: Equation, unknown: Flags) -> tuple[list[Equation], list[Equation]]:
+    consts, carry = e.params["consts"], e.params["carry"]
+    halves, flags, out = _halves(e, unknown)
+    if unknown[0] or (e.params["test"] and flags[1 + consts]):
+        raise RuleError("loop: the number of trips depends on an unknown value")
+    body = e.params["body"]
+    place = dict(zip(body.inputs, e.inputs, strict=True))  # what the body reads → the operand
+    kept = set(body.inputs[:1] + body.inputs[1 + consts : 1 + consts + carry])  # changes with the trip: index, carry
+    invariant = _invariants(halves.known, set(body.inputs[1 : 1 + consts]))
+    before, hoisted = _hoisted(halves.known, [v for v in _residuals(halves) if v in invariant], place)
+    ys = dict(zip(halves.known.outputs, [v for v, u in zip(e.outputs, out, strict=True) if not u], strict=False))
+    final = set(e.outputs[:carry])
+
+    fixed: list[tuple[Var, Atom]] = []  # constants of the linear loop: what its body reads, and the operand
+    moving: list[tuple[Var, Atom]] = []  # its xs
+    saved: list[Var] = []  # what the known body hands out for it
+    for v in _residuals(halves):
+        if v is body.inputs[0]:
+            continue
+        if v in hoisted or (v in place and v in body.inputs[1 : 1 + consts]):
+            fixed.append((v, hoisted.get(v) or place[v]))
+        elif v in place and v not in kept:
+            moving.append((v, place[v]))
+        elif v in ys and ys[v] not in final:
+            moving.append((v, ys[v]))
+        else:
+            saved.append(v)
+            moving.append((v, Var(rows_of(v.aval, e.params["length"]))))
+    stored = [a for _, a in moving[len(moving) - len(saved) :]] if saved else []
+    stored = [dict(moving)[v] for v in saved]
+    known, trips = _known(e, halves, flags, out, saved, stored)
+    linear = _linear(e, halves, flags, out, trips, fixed, moving)
+    return [*before, known], [linear]
+
+
+def _residuals(halves: Split) -> list[Var]:
+    """What the unknown half reads of the known one."""
+    return list(halves.unknown.inputs[: len(halves.forwarded) + halves.computed])
+
+
+def _halves(e: Equation, unknown: Flags) -> tuple[Split, Flags, Flags]:
+    """The halves of the body; which of its inputs and outputs are unknown."""
+    consts, carry = e.params["consts"], e.params["carry"]
+    (halves,), flags, out = fixpoint(links(e.params), unknown, lambda b, f: _with_flags(split(b, f)))
+    carried = flags[1 + consts : 1 + consts + carry]
+    if tuple(carried) != out[:carry]:  # an unknown carry that this body sets to a known value
+        halves = split(e.params["body"], flags, (*carried, *[False] * (len(out) - carry)))
+    return halves, flags, halves.out_unknown
+
+
+def _with_flags(halves: Split) -> tuple[Split, Flags]:
+    return halves, halves.out_unknown
+
+
+def _known(
+    e: Equation, halves: Split, flags: Flags, out: Flags, saved: list[Var], stored: list[Any]
+) -> tuple[Equation, Atom]:
+    """The loop over the known half, and the number of its trips."""
+    p = e.params
+    body, consts, carry = halves.known, p["consts"], p["carry"]
+    operands = [a for a, f in zip(e.inputs, flags, strict=True) if not f]
+    inputs = list(body.inputs)
+    outputs = [a for a, u in zip(p["body"].outputs, out, strict=True) if not u]
+    results = [v for v, u in zip(e.outputs, out, strict=True) if not u]
+    equations = list(body.equations)
+    cs, ks, _ = parts(flags, consts, carry)
+    n_consts, n_carry = cs.count(False), ks.count(False)
+    trips: Atom = e.inputs[0]
+    if p["test"]:
+        one, zeroth = Literal(INDEX.dtype.type(1), INDEX), Literal(INDEX.dtype.type(0), INDEX)
+        count, trips = Var(INDEX), Var(INDEX)
+        equations.append(Equation(registry["add"], (inputs[0], one), {}, (count,), e.source))
+        at = 1 + n_consts + n_carry
+        inputs.insert(at, Var(INDEX))
+        operands.insert(at, zeroth)
+        outputs.insert(n_carry, count)
+        results.insert(n_carry, trips)
+        n_carry += 1
+    program = checked(Program(tuple(inputs), tuple(equations), (*outputs, *saved), body.name))
+    params = {**p, "body": program, "consts": n_consts, "carry": n_carry}
+    return Equation(loop_p, tuple(operands), params, (*results, *stored), e.source), trips
+
+
+def _linear(
+    e: Equation,
+    halves: Split,
+    flags: Flags,
+    out: Flags,
+    trips: Atom,
+    fixed: list[tuple[Var, Atom]],
+    moving: list[tuple[Var, Atom]],
+) -> Equation:
+    """The loop over the unknown half."""
+    p = e.params
+    body = halves.unknown
+    unknown_inputs = dict(zip(p["body"].inputs, zip(flags, e.inputs, strict=True), strict=True))
+    picked = lambda vs: [(v, unknown_inputs[v][1]) for v in vs if unknown_inputs[v][0]]
+    cs, ks, xs = parts(p["body"].inputs, p["consts"], p["carry"])
+    index = (p["body"].inputs[0], trips)
+    pairs = [index, *fixed, *picked(cs), *picked(ks), *moving, *picked(xs)]
+    program = checked(Program(tuple([v for v, _ in pairs]), body.equations, body.outputs, body.name))
+    params = {
+        **p,
+        "body": program,
+        "consts": len(fixed) + len(picked(cs)),
+        "carry": len(picked(ks)),
+        "test": False,
+    }
+    outputs = tuple([v for v, u in zip(e.outputs, out, strict=True) if u])
+    return Equation(loop_p, tuple([a for _, a in pairs]), params, outputs, e.source)
+
+
+def _invariants(body: Program, fixed: set[Any]) -> set[Any]:
+    """The values of a body that are the same in every trip, and may be computed although no trip is run."""
+    found = set(fixed)
+    for e in body.equations:
+        plain = not e.primitive.traits.may_raise and e.primitive.links is None and not e.primitive.effects_of(e.params)
+        if plain and all([isinstance(a, Literal) or a in found for a in e.inputs]):
+            found.update(e.outputs)
+    return found
+
+
+def _hoisted(
+    body: Program, wanted: Sequence[Var], place: dict[Var, Atom]
+) -> tuple[list[Equation], dict[Var, Atom]]:
+    """Equations, to stand before the loop, that compute `wanted` values of its body, and these values there."""
+    needed = set(wanted) - set(body.inputs)
+    chain = []
+    for e in reversed(body.equations):
+        if not needed.isdisjoint(e.outputs):
+            chain.append(e)
+            needed.update([a for a in e.inputs if isinstance(a, Var)])
+    env: dict[Any, Atom] = dict(place)
+    equations = []
+    for e in reversed(chain):
+        outputs = tuple([Var(v.aval) for v in e.outputs])
+        equations.append(
+            e.replace(inputs=tuple([a if isinstance(a, Literal) else env[a] for a in e.inputs]), outputs=outputs)
+        )
+        env.update(zip(e.outputs, outputs, strict=True))
+    return equations, {v: env[v] for v in wanted if v not in place}
+
+
+# -- transpose
+
+
+def _transpose(cts: Any, *args: Any, **params: Any) -> Any:
+    body, consts, carry = params["body"], params["consts"], params["carry"]
+    assert not params["test"], "a loop with a test is not linear"
+    linear = tuple([isinstance(a, Linear) for a in args])
+    given = tuple([c is not None for c in cts])
+    key = ("loop transpose", linear, given, consts, carry)
+    turned, flags = body.remember(key, lambda: _turn(body, consts, carry, linear, given))
+    summed, carried, handed = flags.consts, flags.carry, flags.xs
+    cs, ks, xs = parts(args, consts, carry)
+    lc = [c for c in cs if isinstance(c, Linear)]
+    starts = [zero(c.aval) for c, f in zip(lc, summed, strict=True) if f]
+    k_avals = body.in_avals[1 + consts : 1 + consts + carry]
+    k_cts = [zero(a) if c is None else c for a, c, f in zip(k_avals, cts[:carry], carried, strict=True) if f]
+    results = iter(
+        loop(
+            turned,
+            args[0],
+            [c for c in cs if not isinstance(c, Linear)],
+            [*starts, *k_cts],
+            [*[x for x in xs if not isinstance(x, Linear)], *[c for c in cts[carry:] if c is not None]],
+            length=params["length"],
+            reverse=not params["reverse"],
+        )
+    )
+    c_bars = [next(results) if f else None for f in summed]
+    k_bars = [next(results) if f else None for f in carried]
+    x_bars = [next(results) if f else None for f in handed]
+    spread = lambda args, bars: [next(bars) if isinstance(a, Linear) else None for a in args]
+    ends = [bar if isinstance(k, Linear) else None for k, bar in zip(ks, k_bars, strict=True)]
+    return [None, *spread(cs, iter(c_bars)), *ends, *spread(xs, iter(x_bars))]
+
+
+class _Flags:
+    """What has a cotangent: the linear constants, all carries, the linear xs."""
+
+    __slots__ = ("carry", "consts", "xs")
+
+    def __init__(self, consts: Flags, carry: Flags, xs: Flags) -> None:
+        self.consts, self.carry, self.xs = consts, carry, xs
+
+
+def _turn(body: Program, consts: int, carry: int, linear: Flags, given: Flags) -> tuple[Program, _Flags]:
+    """The body of the transposed loop: the sums of constants' cotangents are carries, in front of the others."""
+    cl, _, xl = parts(linear, consts, carry)
+    moving = (False, *cl, *[True] * carry, *xl)
+    n = cl.count(True)
+    while True:
+        _, nonzero = transpose(body, moving, given)
+        grown = (*[g or f for g, f in zip(given[:carry], nonzero[n : n + carry], strict=True)], *given[carry:])
+        if grown == given:
+            break
+        given = grown
+    summed, handed = nonzero[:n], nonzero[n + carry :]
+    back, found = transpose(body, moving, given, (*summed, *[False] * (len(nonzero) - n)))
+    carried = given[:carry]
+    cs, ks, xs = parts(body.in_avals, consts, carry)
+    pick = lambda avals, flags: [a for a, f in zip(avals, flags, strict=True) if f]
+    not_ = lambda flags: [not f for f in flags]
+    groups: list[Sequence[Aval]] = [
+        [INDEX],
+        pick(cs, not_(cl)),
+        [tangent_aval(a) for a in pick(pick(cs, cl), summed)],
+        [tangent_aval(a) for a in pick(ks, carried)],
+        pick(xs, not_(xl)),
+        [tangent_aval(a) for a in pick(body.out_avals[carry:], given[carry:])],
+    ]
+
+    def function(*args: Any) -> list[Any]:
+        at, pieces = 0, []
+        for g in groups:
+            pieces.append(args[at : at + len(g)])
+            at += len(g)
+        i, fixed, sums, k_cts, rows, y_cts = pieces
+        results = iter(apply(back, *i, *fixed, *rows, *k_cts, *y_cts, *sums))
+        bars = [next(results) if f else None for f in found]
+        c_bars = [b for b, f in zip(bars[:n], summed, strict=True) if f]
+        k_bars = [zero(a) if b is None else b for a, b, f in zip(ks, bars[n : n + carry], carried, strict=True) if f]
+        return [*c_bars, *k_bars, *[b for b, f in zip(bars[n + carry :], handed, strict=True) if f]]
+
+    avals = [a for g in groups for a in g]
+    return assemble(body.name, avals, function), _Flags(summed, carried, handed)
+
+
+loop_p.split = _split
+loop_p.transpose = _transpose
+

@@ -1,0 +1,189 @@
+"""vmap of loops and branches: batched bodies where every row does the same, a loop over the rows where not.
+
+A loop whose number of trips, or a branch whose choice, differs from row to row becomes a loop over rows (`lanes`)
+with the original operation inside. No row computes what it would not compute alone, so nothing can raise, hang or
+leak a NaN on account of another row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad.base.errors import RuleError
+from funcgrad.control.assemble import apply, assemble, empty_p
+from funcgrad.control.loop import INDEX, elem_of, links, loop, loop_p, parts
+from funcgrad.core.ir import Aval, Program, Stack, stack_of
+from funcgrad.core.links import fixpoint
+from funcgrad.core.primitive import Flags, Primitive
+from funcgrad.core.stacked import Stacked, stacked
+from funcgrad.core.trace import Tracer, bind, bind1
+from funcgrad.ops.broadcasting import align, reshape
+from funcgrad.ops.extrema import maximum
+from funcgrad.ops.op import accumulate, aval_of, set_add_stacks
+from funcgrad.ops.windows import dynamic_slice
+from funcgrad.transforms.batch import Dims, batch, batched_aval
+
+# -- stacks
+
+
+length_p = Primitive("stack_length", doc="The number of values in a stack.")
+length_p.abstract = lambda x: (INDEX,)
+length_p.evaluate = lambda x: (np.int64(len(x)),)
+length_p.jvp = lambda primal, primals, tangents: (primal(), (None,))
+length_p.decline("transpose", "a length has no derivative")
+
+empty_p.abstract = lambda elem: (stack_of(elem),)
+empty_p.evaluate = lambda elem: (stacked([], elem),)
+empty_p.decline("jvp", "it has no operands")
+empty_p.decline("transpose", "it has no operands")
+empty_p.decline("batch", "it has no operands")
+
+
+def add_stacks(x: Any, y: Any) -> Any:
+    """x + y of stacks, one of which may be empty."""
+    n = maximum(bind1(length_p, x), bind1(length_p, y))
+    body = assemble("add", [INDEX, _type(x).elem, _type(y).elem], lambda i, a, b: [accumulate(a, b)])
+    return loop(body, n, [], [], [x, y])[0]
+
+
+def _type(x: Any) -> Any:
+    return x.aval if type(x) in (Tracer, Stacked) else aval_of(x)
+
+
+set_add_stacks(add_stacks)
+
+# -- lanes
+
+
+def lanes(size: int, primitive: Primitive, args: Sequence[Any], dims: Sequence[int | None], params: dict[str, Any]) -> Any:
+    """The results of `primitive` for every row, one after the other, and where their rows are."""
+    fixed = [a for a, d in zip(args, dims, strict=True) if d is None or _turned(a, d)]
+    rows = [
+        (a if isinstance(_type(a), Stack) else align(a, d, 0, size))
+        for a, d in zip(args, dims, strict=True)
+        if not (d is None or _turned(a, d))
+    ]
+    avals = [INDEX, *[_type(a) for a in fixed], *[elem_of(_type(a)) for a in rows]]
+
+    def function(i: Any, *items: Any) -> Sequence[Any]:
+        same, own = iter(items[: len(fixed)]), iter(items[len(fixed) :])
+        operands = []
+        for a, d in zip(args, dims, strict=True):
+            if d is None:
+                operands.append(next(same))
+            elif _turned(a, d):
+                operands.append(_row_of_stack(next(same), d, i))
+            else:
+                operands.append(next(own))
+        return bind(primitive, *operands, **params)
+
+    body = assemble(primitive.name, avals, function)
+    results = loop(body, np.int64(size), fixed, [], rows, length=size)
+    return results, [-1 if isinstance(a, Stack) else 0 for a in body.out_avals]
+
+
+def _turned(a: Any, d: int) -> bool:
+    """Whether the rows of a stack lie inside its values."""
+    return isinstance(_type(a), Stack) and d != -1
+
+
+def _row_of_stack(x: Any, d: int, i: Any) -> Any:
+    """One row of a stack whose rows lie inside its values: the stack of that row's values."""
+    elem = _type(x).elem
+
+    def pick(_: Any, row: Any, value: Any) -> list[Any]:
+        if isinstance(elem, Stack):
+            if d < 0:
+                raise RuleError("vmap: rows of a stack inside of stacks cannot be taken one by one")
+            return [_row_of_stack(value, d, row)]
+        return [_take(value, d, row)]
+
+    body = assemble("row", [INDEX, INDEX, elem], pick)
+    return loop(body, bind1(length_p, x), [i], [], [x])[0]
+
+
+def _take(x: Any, axis: int, i: Any) -> Any:
+    """Element `i` along an axis."""
+    shape = aval_of(x).shape
+    starts = [i if k == axis else np.int64(0) for k in range(len(shape))]
+    sizes = tuple([1 if k == axis else n for k, n in enumerate(shape)])
+    return reshape(dynamic_slice(x, *starts, sizes=sizes, mode="clip"), (*shape[:axis], *shape[axis + 1 :]))
+
+
+# -- batch
+
+
+def _batch(size: int, args: Any, dims: Any, **params: Any) -> Any:
+    body, consts, carry = params["body"], params["consts"], params["carry"]
+    cs, ks, xs = parts(args, consts, carry)
+    cd, kd, xd = parts(dims, consts, carry)
+    apart = dims[0] is not None or any(isinstance(_type(x), Stack) and d == -1 for x, d in zip(xs, xd, strict=True))
+    if apart:
+        return lanes(size, loop_p, args, dims, params)
+    elems = [_elem_dim(x, d) for x, d in zip(xs, xd, strict=True)]
+    start = tuple([d is not None for d in (None, *cd, *kd, *elems)])
+    stepped = lambda b, flags: _batched(b, size, _dims(flags, consts, cd, elems))
+    ((batched, out_dims),), flags, out = fixpoint(links(params), start, stepped)
+    moving = parts(flags, consts, carry)[1]
+    k_avals = body.in_avals[1 + consts : 1 + consts + carry]
+    if (params["test"] and moving[0]) or any(m and isinstance(a, Stack) for m, a in zip(moving, k_avals, strict=True)):
+        return lanes(size, loop_p, args, dims, params)
+
+    def function(*items: Any) -> list[Any]:
+        values = apply(batched, *items)
+        place = [0 if f and not isinstance(a, Stack) else d
+                 for f, a, d in zip((*moving, *out[carry:]), body.out_avals, out_dims, strict=True)]  # fmt: skip
+        return [v if p is None or d == p else align(v, d, p, size) for v, d, p in zip(values, out_dims, place, strict=True)]
+
+    in_dims = _dims(flags, consts, cd, elems)
+    wrapped = assemble(body.name, [batched_aval(a, size, d) for a, d in zip(body.in_avals, in_dims, strict=True)], function)
+    new_carry = [align(k, d, 0, size) if m else k for k, d, m in zip(ks, kd, moving, strict=True)]
+    new_xs = [x if d is None or isinstance(_type(x), Stack) else align(x, d, 1, size) for x, d in zip(xs, xd, strict=True)]
+    form = {k: params[k] for k in ("length", "test", "reverse")}
+    results = loop(wrapped, args[0], cs, new_carry, new_xs, **form)
+    ends = [0 if m else None for m in moving]
+    ys = [_rows_dim(a, d if isinstance(a, Stack) else 0, params["length"]) if f else None
+          for a, d, f in zip(body.out_avals[carry:], out_dims[carry:], out[carry:], strict=True)]  # fmt: skip
+    return results, (*ends, *ys)
+
+
+def _batched(body: Program, size: int, dims: Dims) -> tuple[tuple[Program, Dims], Flags]:
+    result = batch(body, size, dims)
+    return result, tuple([d is not None for d in result[1]])
+
+
+def _dims(flags: Flags, consts: int, cd: Sequence[int | None], elems: Sequence[int | None]) -> Dims:
+    """The axes of the rows of the body's inputs: a carry that has rows has them first."""
+    carried = flags[1 + consts : len(flags) - len(elems)]
+    return (None, *cd, *[0 if f else None for f in carried], *elems)
+
+
+def _elem_dim(x: Any, d: int | None) -> int | None:
+    """Where the rows of one element of xs are."""
+    if d is None or not isinstance(_type(x), Stack):
+        return None if d is None else 0
+    return d if d >= 0 else d + 1
+
+
+def _rows_dim(elem: Aval, d: int, length: int | None) -> int:
+    """Where the rows of ys are, if those of an element are at `d`."""
+    if isinstance(elem, Stack):
+        return d if d >= 0 else d - 1
+    return d if length is None else d + 1
+
+
+loop_p.batch = _batch
+
+
+def _length_batch(size: int, args: Any, dims: Any) -> Any:
+    if dims[0] == -1:
+        return lanes(size, length_p, args, dims, {})
+    return bind(length_p, *args), (None,)
+
+
+length_p.batch = _length_batch
+
+__all__ = ["lanes"]
