@@ -12,6 +12,7 @@ from typing import Any
 
 from funcgrad.base.errors import RuleError
 from funcgrad.control.assemble import apply, assemble, zero
+from funcgrad.control.hoist import computed_before, invariants
 from funcgrad.control.loop import INDEX, links, loop, loop_p, parts, rows_of
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Var, tangent_aval
@@ -31,8 +32,8 @@ def _split(e: Equation, unknown: Flags) -> tuple[list[Equation], list[Equation]]
     body = e.params["body"]
     place = dict(zip(body.inputs, e.inputs, strict=True))  # what the body reads → the operand
     kept = set(body.inputs[:1] + body.inputs[1 + consts : 1 + consts + carry])  # changes with the trip: index, carry
-    invariant = _invariants(halves.known, set(body.inputs[1 : 1 + consts]))
-    before, hoisted = _hoisted(halves.known, [v for v in _residuals(halves) if v in invariant], place)
+    invariant = invariants(halves.known, body.inputs[1 : 1 + consts])
+    before, hoisted = computed_before(halves.known, [v for v in _residuals(halves) if v in invariant], place)
     ys = dict(zip(halves.known.outputs, [v for v, u in zip(e.outputs, out, strict=True) if not u], strict=False))
     final = set(e.outputs[:carry])
 
@@ -51,7 +52,6 @@ def _split(e: Equation, unknown: Flags) -> tuple[list[Equation], list[Equation]]
         else:
             saved.append(v)
             moving.append((v, Var(rows_of(v.aval, e.params["length"]))))
-    stored = [a for _, a in moving[len(moving) - len(saved) :]] if saved else []
     stored = [dict(moving)[v] for v in saved]
     known, trips = _known(e, halves, flags, out, saved, stored)
     linear = _linear(e, halves, flags, out, trips, fixed, moving)
@@ -133,37 +133,6 @@ def _linear(
     }
     outputs = tuple([v for v, u in zip(e.outputs, out, strict=True) if u])
     return Equation(loop_p, tuple([a for _, a in pairs]), params, outputs, e.source)
-
-
-def _invariants(body: Program, fixed: set[Any]) -> set[Any]:
-    """The values of a body that are the same in every trip, and may be computed although no trip is run."""
-    found = set(fixed)
-    for e in body.equations:
-        plain = not e.primitive.traits.may_raise and e.primitive.links is None and not e.primitive.effects_of(e.params)
-        if plain and all([isinstance(a, Literal) or a in found for a in e.inputs]):
-            found.update(e.outputs)
-    return found
-
-
-def _hoisted(
-    body: Program, wanted: Sequence[Var], place: dict[Var, Atom]
-) -> tuple[list[Equation], dict[Var, Atom]]:
-    """Equations, to stand before the loop, that compute `wanted` values of its body, and these values there."""
-    needed = set(wanted) - set(body.inputs)
-    chain = []
-    for e in reversed(body.equations):
-        if not needed.isdisjoint(e.outputs):
-            chain.append(e)
-            needed.update([a for a in e.inputs if isinstance(a, Var)])
-    env: dict[Any, Atom] = dict(place)
-    equations = []
-    for e in reversed(chain):
-        outputs = tuple([Var(v.aval) for v in e.outputs])
-        equations.append(
-            e.replace(inputs=tuple([a if isinstance(a, Literal) else env[a] for a in e.inputs]), outputs=outputs)
-        )
-        env.update(zip(e.outputs, outputs, strict=True))
-    return equations, {v: env[v] for v in wanted if v not in place}
 
 
 # -- transpose

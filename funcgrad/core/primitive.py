@@ -111,6 +111,7 @@ class Primitive:
             None  # the error for a value that a native check found, and params
         )
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
+        self.combine: Primitive | None = None
         self.add_onto: Callable[..., Any] | None = None  # (total, *operands, **params) -> total + the result, in place
         self.emit: Callable[..., Any] | None = None  # (builder, dtype, *registers, **params) -> register
         self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed

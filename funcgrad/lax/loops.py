@@ -283,7 +283,7 @@ def _tested(body: Body) -> Program:
 
 
 @boundary
-def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001 (JAX's name)
+def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
     """`f` of every row of `xs`, one after the other, stacked; ``vmap`` does all rows at once.
 
     Parameters

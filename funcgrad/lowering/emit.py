@@ -20,10 +20,14 @@ from funcgrad.lowering.builder import Shared, Target
 from funcgrad.lowering.layout import VIEWS
 from funcgrad.lowering.loops import STATUS, KernelText, loop_text
 from funcgrad.lowering.reductions import REDUCTIONS
-from funcgrad.lowering.schedule import Kernel, Loop, Product, Schedule, schedule
+from funcgrad.lowering.registers.control import BUFFER
+from funcgrad.lowering.registers.kernel import control_text
+from funcgrad.lowering.registers.kinds import fits
+from funcgrad.lowering.schedule import Control, Kernel, Loop, Product, Schedule, schedule
 from funcgrad.ops.scalar import ELEMENTS
 
 ALIGNMENT = 64
+GROWING_BYTES = 32  # of the description of a growing buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ def native_form(e: Equation) -> bool:
         return name in REDUCTIONS and isinstance(e.inputs[0], Var)
     if kind == "index":
         return name in VIEWS or name in ("pad", "concatenate", "iota")
+    if kind in ("loop", "branch"):
+        return fits(e)
     if kind == "check":
         return e.primitive.check is not None and isinstance(e.inputs[0], Var)
     if kind == "gather":
@@ -84,6 +90,8 @@ def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, che
     """The function of one kernel; the checks in it are appended to `checks`."""
     if isinstance(kernel, Loop):
         return loop_text(kernel, s.views, target, shared, checks)
+    if isinstance(kernel, Control):
+        return control_text(kernel.equation, s.views, s.stacks, target, shared, checks)
     assert isinstance(kernel, Product)
     return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
 
@@ -105,16 +113,21 @@ def emit(program: Program, target: Target) -> Module:
             name = names[k.text] = f"k{len(names)}"
             functions.append(k.text.replace("@KERNEL", f"@{name}", 1))
         calls.append((name, k.roots))
-    offsets, arena = _arena(s, calls)
     slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
-    imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)}))
-    declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in imports]
+    growing, buffers = _buffers(s, calls, slots)
+    offsets, arena = _arena(buffers, set(s.outputs), calls, len(growing) * GROWING_BYTES)
+    offsets |= {r: i * GROWING_BYTES for i, r in enumerate(growing)}
+    products = sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)})
+    declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in products]
+    declares += ["declare void @free(ptr)"] if growing else []
+    copies = ["memcpy"] if any(["llvm.memcpy" in d for d in shared.declares]) else []
+    imports = (*products, *copies, *(["free", "realloc"] if growing else []))
     text = "\n".join(
         [
             *declares,
             shared.text(),
             *functions,
-            _driver(calls, slots, offsets),
+            _driver(calls, slots, offsets, len(growing)),
             "attributes #0 = { noinline nounwind }",
             "",
         ]
@@ -126,18 +139,47 @@ Call = tuple[str, tuple[Any, ...]]
 PART = 64  # calls of one function of the driver: code generation is superlinear in the length of a function
 
 
-def _driver(calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
+def _driver(calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int], growing: int) -> str:
     """``@program``, and the parts that it calls in turn."""
     parts = [calls[i : i + PART] for i in range(0, len(calls), PART)]
     texts = [_part(n, part, slots, offsets) for n, part in enumerate(parts)]
-    lines = ["define i64 @program(ptr %args) #0 {", "entry:", "  %arena = load ptr, ptr %args"]
+    name = "run" if growing else "program"
+    lines = [f"define i64 @{name}(ptr %args) #0 {{", "entry:", "  %arena = load ptr, ptr %args"]
     lines += ["  %as = getelementptr ptr, ptr %args, i64 1", "  %status = load ptr, ptr %as"]
     for n, part in enumerate(parts):
         lines.append(f"  %s{n} = call i64 @part{n}(ptr %args, ptr %arena, ptr %status)")
         if any([STATUS in roots for _, roots in part]):
             lines.append(f"  %bad{n} = icmp ne i64 %s{n}, 0")
             lines += [f"  br i1 %bad{n}, label %fail{n}, label %go{n}", f"fail{n}:", f"  ret i64 %s{n}", f"go{n}:"]
-    return "\n".join([*texts, *lines, "  ret i64 0", "}", ""])
+    lines += ["  ret i64 0", "}"]
+    return "\n".join([*texts, *lines, *(_freeing(growing) if growing else []), ""])
+
+
+def _freeing(growing: int) -> list[str]:
+    """``@program`` around ``@run``: growing buffers are empty at the start, and freed at the end."""
+    words = growing * GROWING_BYTES // 8
+    lines = ["define i64 @program(ptr %args) #0 {", "entry:", "  %arena = load ptr, ptr %args"]
+    lines += [f"  store [{words} x i64] zeroinitializer, ptr %arena", "  %code = call i64 @run(ptr %args)"]
+    for i in range(growing):
+        lines.append(f"  %p{i} = getelementptr i8, ptr %arena, i64 {i * GROWING_BYTES}")
+        lines += [f"  %d{i} = load ptr, ptr %p{i}", f"  call void @free(ptr %d{i})"]
+    return [*lines, "  ret i64 %code", "}"]
+
+
+def _buffers(
+    s: Schedule, calls: list[Call], slots: dict[Any, int]
+) -> tuple[list[Any], dict[Var, tuple[int, ...]]]:
+    """The growing buffers, and the shapes of all others: those of the schedule, and the scratch of kernels."""
+    growing: dict[Any, None] = {}
+    buffers = dict(s.buffers)
+    for _, roots in calls:
+        for r in roots:
+            if r is not STATUS and r not in slots and r not in buffers:
+                if r.aval is BUFFER:
+                    growing[r] = None
+                else:
+                    buffers[r] = r.aval.shape
+    return list(growing), buffers
 
 
 def _part(n: int, calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
@@ -160,23 +202,27 @@ def _part(n: int, calls: list[Call], slots: dict[Any, int], offsets: dict[Any, i
     return "\n".join([*lines, "  ret i64 0", "}", ""])
 
 
-def _arena(s: Schedule, calls: list[Call]) -> tuple[dict[Any, int], int]:
-    """An offset for every buffer that is no result; places are reused after the last kernel that touches a buffer."""
-    results = set(s.outputs)
+def _arena(
+    buffers: dict[Var, tuple[int, ...]], results: set[Var], calls: list[Call], start: int
+) -> tuple[dict[Any, int], int]:
+    """An offset from `start` on for every buffer that is no result.
+
+    Places are reused after the last kernel that touches a buffer.
+    """
     first: dict[Any, int] = {}
     last: dict[Any, int] = {}
     for k, (_, roots) in enumerate(calls):
         for r in roots:
-            if r in s.buffers and r not in results:
+            if r in buffers and r not in results:
                 first.setdefault(r, k)
                 last[r] = k
     offsets: dict[Any, int] = {}
     placed: list[tuple[int, int, int]] = []  # offset, end, last use
-    total = 0
+    start = total = -(-start // ALIGNMENT) * ALIGNMENT
     for r in sorted(first, key=first.__getitem__):
-        size = -(-max(_bytes(r, s.buffers[r]), 1) // ALIGNMENT) * ALIGNMENT
+        size = -(-max(_bytes(r, buffers[r]), 1) // ALIGNMENT) * ALIGNMENT
         placed = [p for p in placed if p[2] >= first[r]]
-        at = 0
+        at = start
         for o, e, _ in sorted(placed):
             if at + size <= o:
                 break

@@ -28,6 +28,7 @@ from funcgrad.lowering.cache import cached
 from funcgrad.lowering.emit import ALIGNMENT, emit, native_form, native_type
 from funcgrad.lowering.machine import Library, compile_object, header, host, load
 from funcgrad.lowering.pool import ArenaPool
+from funcgrad.lowering.registers.control import OUT_OF_MEMORY
 from funcgrad.lowering.simplify import simplify
 
 
@@ -63,7 +64,7 @@ class Native:
         module = emit(program, this_target())
         text = header() + module.text
         code = cached(text, module.level, lambda: compile_object(text, module.level))
-        self.library: Library = load([code], ["program"], {name: blas.address(name) for name in module.imports})
+        self.library: Library = load([code], ["program"], {name: address_of(name) for name in module.imports})
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])
         self.arena = module.arena
         self.checks = module.checks
@@ -97,10 +98,19 @@ class Native:
 
     def fail(self, code: int, *status: int) -> NoReturn:
         """Raise the error of the check that failed."""
+        if code == OUT_OF_MEMORY:
+            raise MemoryError(f"{self.program.name}: no memory for the values that a loop keeps for its reverse mode")
         e = self.checks[code - 1]
         assert e.primitive.fault is not None
         error = e.primitive.fault(status[1], **e.params)
         raise error.at(e.source) if isinstance(error, FuncgradError) else error
+
+
+def address_of(name: str) -> int:
+    """The address of a function that kernels call: one of the C library, or of BLAS."""
+    if name in ("memcpy", "free", "realloc"):
+        return int(ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0)
+    return blas.address(name)
 
 
 def _readable(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:

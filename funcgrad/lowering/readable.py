@@ -13,7 +13,7 @@ from typing import Any
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Var
 from funcgrad.core.printer import format_literal, format_param, names
 from funcgrad.lowering.layout import View, row_major
-from funcgrad.lowering.schedule import Library, Loop, Product, Schedule, schedule
+from funcgrad.lowering.schedule import Control, Library, Loop, Product, Schedule, schedule
 from funcgrad.lowering.simplify import simplify
 
 
@@ -66,7 +66,7 @@ class _Formatter:
             b, m, depth = k.x.shape
             sizes = f"{f'{b} x ' if b > 1 else ''}({m},{depth}) @ ({depth},{k.y.shape[2]})"
             return f"kernel {i}: product {sizes}\n  {self.view(k.out)} = {self.view(k.x)} @ {self.view(k.y)}"
-        if isinstance(k, Library):
+        if isinstance(k, Library | Control):
             e = k.equation
             left = ", ".join([self.name(v) for v in e.outputs])
             return f"kernel {i}: {e.primitive.name}\n  {left} = {self._right(e, set())}"

@@ -12,12 +12,12 @@ joins nothing; where the elements must really move, a loop writes them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from funcgrad.base.dtypes import Dtype
-from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Var, make_aval
+from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Stack, Var, make_aval
 from funcgrad.core.primitive import registry
 from funcgrad.lowering.layout import View, contiguous, view_of
 
@@ -78,7 +78,14 @@ class Library:
     equation: Equation
 
 
-Kernel = Loop | Product | Library
+@dataclass(slots=True)
+class Control:
+    """A loop or branch, with operands in C order in memory."""
+
+    equation: Equation
+
+
+Kernel = Loop | Product | Library | Control
 
 
 @dataclass(slots=True)
@@ -93,12 +100,15 @@ class Schedule:
         Roots that the Program computes and stores, with their shapes; the inputs are not among them.
     outputs
         For every output the root whose buffer is the result.
+    stacks
+        For every stack how it lies in its growing buffer; filled in by the kernels that make them.
     """
 
     kernels: list[Kernel]
     views: dict[Var, View]
     buffers: dict[Var, Shape]
     outputs: list[Var]
+    stacks: dict[Var, Any] = field(default_factory=dict)
 
 
 def schedule(program: Program) -> Schedule:
@@ -150,12 +160,31 @@ class _Scheduler:
             self._define(out, k)
         elif kind == "dot" and e.params["contract"] == ((), ()) == e.params["batch"]:
             self._place_outer(e)
+        elif kind in ("loop", "branch"):
+            self._place_control(e)
         elif kind != "dot" or not self._place_product(e):
             for a in e.inputs:
                 self.store(a)
             k = self._new(Library(e), self._dependencies(e.inputs))
             for out in e.outputs:
                 self._define(out, k)
+
+    def _place_control(self, e: Equation) -> None:
+        inputs = tuple([self._in_order(a) for a in e.inputs])
+        k = self._new(Control(e.replace(inputs=inputs)), self._dependencies(inputs))
+        for out in e.outputs:
+            self._define(out, k)
+
+    def _in_order(self, a: Atom) -> Atom:
+        """A value that lies in memory in C order: itself, or a copy."""
+        if isinstance(a, Literal) or isinstance(a.aval, Stack):
+            return a
+        self.store(a)
+        if replace(self.views[a], offset=0) == contiguous(self.views[a].root, a.aval.shape):
+            return a
+        copy = Var(a.aval)
+        self.write(Write(a, contiguous(copy, a.aval.shape)), copy)
+        return copy
 
     def _place_gather(self, e: Equation) -> None:
         """Reads at computed places: an equation of a loop over the result, with an index per element."""
@@ -288,7 +317,7 @@ class _Scheduler:
 
     def store(self, atom: Atom) -> None:
         """Make sure that a value is in memory."""
-        if isinstance(atom, Var):
+        if isinstance(atom, Var) and not isinstance(atom.aval, Stack):
             root = self.views[atom].root
             k = self.home.get(root)
             if k is not None and root not in self.buffers:
@@ -400,4 +429,4 @@ def _readable(view: View) -> bool:
     return by_rows or by_columns
 
 
-__all__ = ["Kernel", "Library", "Loop", "Product", "Schedule", "Write", "schedule"]
+__all__ = ["Control", "Kernel", "Library", "Loop", "Product", "Schedule", "Write", "schedule"]

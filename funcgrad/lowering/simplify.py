@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.control.hoist import hoist
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Var, static_key
 from funcgrad.transforms.prune import prune
@@ -33,6 +34,14 @@ def _simplify(program: Program) -> Program:
     return checked(prune(flat))
 
 
+def _with_simple_bodies(e: Equation) -> Equation:
+    """An equation that holds Programs, with these simplified."""
+    assert e.primitive.links is not None
+    links = e.primitive.links(e.params)
+    everything = (True,) * len(e.inputs), (True,) * len(e.outputs)
+    return e.replace(params=links.rebuild(tuple([simplify(b) for b in links.bodies]), *everything))
+
+
 def _read(env: dict[Any, Atom], atom: Atom) -> Atom:
     return atom if isinstance(atom, Literal) else env[atom]
 
@@ -46,6 +55,12 @@ class _State:
         """Append the equations, renamed by `env`, which learns their outputs."""
         for e in equations:
             inputs = tuple([_read(env, a) for a in e.inputs])
+            if e.primitive.traits.kind == "loop":
+                before, e = hoist(_with_simple_bodies(e))
+                self.visit(before, env)
+                inputs = tuple([_read(env, a) for a in e.inputs])
+            elif e.primitive.links is not None:
+                e = _with_simple_bodies(e)
             if e.primitive.traits.kind == "program" and not e.primitive.effects_of(e.params):
                 (body,) = [v for v in e.params.values() if isinstance(v, Program)]
                 inner: dict[Any, Atom] = dict(zip(body.inputs, inputs, strict=True))

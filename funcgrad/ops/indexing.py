@@ -19,7 +19,7 @@ from funcgrad.base.errors import ShapeError
 from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Linear, Traits
 from funcgrad.core.trace import bind1
-from funcgrad.ops.arithmetic import add, div, mul, select
+from funcgrad.ops.arithmetic import add, add_p, div, mul, select
 from funcgrad.ops.broadcasting import align, reshape
 from funcgrad.ops.comparison import eq
 from funcgrad.ops.cumulative import attains, extend, linear_recurrence, previous, section
@@ -317,6 +317,7 @@ def _scatter_add_transpose(cts: Any, x: Any, updates: Any, *indices: Any, mode: 
 scatter_add_p = _scatter(scatter_add, np.add, Traits(zero="source", kind="scatter"), ALL, LINEAR)
 scatter_add_p.def_linear(0, 1)
 scatter_add_p.transpose = _scatter_add_transpose
+scatter_add_p.combine = add_p
 scatter_add_p.add_onto = lambda total, *operands, mode: bind1(scatter_add_p, total, *operands, mode=mode)
 
 # -- scatter_mul

@@ -1,0 +1,212 @@
+"""A loop or branch of a Program as one function: operands and results in memory, everything else in registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from funcgrad.core.ir import Equation, Literal, Stack, Var, make_aval
+from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
+from funcgrad.lowering.layout import View
+from funcgrad.lowering.loops import STATUS, KernelText
+from funcgrad.lowering.registers.cells import I64, Layout, Memory, StackCell, is_small, memory_element, register_element
+from funcgrad.lowering.registers.control import Control
+from funcgrad.lowering.registers.kinds import side_by_side
+
+BYTE = np.dtype(np.uint8)
+
+
+def control_text(
+    e: Equation,
+    views: dict[Var, View],
+    stacks: dict[Var, Layout],
+    target: Target,
+    shared: Shared,
+    checks: list[Equation],
+) -> KernelText:
+    """The function of a loop or branch; notes in `stacks` how the stacks it hands out lie."""
+    return _Kernel(e, views, stacks, target, shared, checks).run()
+
+
+class _Kernel:
+    def __init__(
+        self,
+        e: Equation,
+        views: dict[Var, View],
+        stacks: dict[Var, Layout],
+        target: Target,
+        shared: Shared,
+        checks: list[Equation],
+    ) -> None:
+        self.e, self.views, self.stacks = e, views, stacks
+        self.lanes = self._lanes(target)
+        self.b = Builder(target, self.lanes, shared)
+        self.emitter = Control(self.b, checks)
+        self.roots: dict[Any, str] = {}
+
+    def run(self) -> KernelText:
+        e, b, emitter = self.e, self.b, self.emitter
+        if self.lanes > 1:
+            self._side_by_side()
+        else:
+            cells = [self._operand(a) for a in e.inputs]
+            places = [None if isinstance(v.aval, Stack) else self._whole(v) for v in e.outputs]
+            if e.primitive.traits.kind == "loop":
+                cells = self._own(cells, places)
+                results = emitter.loop(e, cells, places)
+            else:
+                (results,) = [emitter._branch(e, cells)]
+            for v, place, cell in zip(e.outputs, places, results, strict=True):
+                if isinstance(cell, StackCell):
+                    self.stacks[v] = cell.layout
+                elif place is not None and cell is not place:
+                    for k, value in enumerate(emitter.registers(cell)):
+                        place.store(b, k, value)
+        return self._text()
+
+    def _text(self) -> KernelText:
+        emitter = self.emitter
+        roots = dict(self.roots)
+        if emitter.failed:
+            roots[STATUS] = "%status"
+        if emitter.scratch:
+            roots[Var(make_aval((emitter.scratch,), BYTE))] = "%scratch"
+        roots.update(emitter.growing)
+        parameters = ", ".join([f"ptr {p}" for p in roots.values()])
+        lines = "\n".join([*self.b.lines, "  br label %exit", "exit:", "  ret void"])
+        text = f"define internal void @KERNEL({parameters}) #0 {{\nentry:\n{lines}\n}}\n"
+        return KernelText(text, tuple(roots), True)
+
+    def _pointer(self, root: Any) -> str:
+        return self.roots.setdefault(root, f"%p{len(self.roots)}")
+
+    def _operand(self, a: Any) -> Any:
+        if isinstance(a, Literal):
+            return self.emitter.constants(a) if is_small(a.aval) else a
+        if isinstance(a.aval, Stack):
+            layout = self.stacks[a]
+            buffer = self.emitter.parameter_of(layout.buffer)
+            rows = self.b.emit(I64, f"getelementptr i64, ptr {buffer}, i64 2")
+            return StackCell(constant(I64, 0), self.b.emit(I64, f"load i64, ptr {rows.text}"), layout, a.aval)
+        view = self.views[a]
+        whole = Memory(self._pointer(view.root), a.aval)
+        return Memory(whole.at(self.b, view.offset), a.aval)
+
+    def _whole(self, v: Var) -> Memory:
+        return Memory(self._pointer(v), v.aval)
+
+    def _own(self, cells: list[Any], places: list[Memory | None]) -> list[Any]:
+        """The operands, with large carries copied to where their results are to be."""
+        consts, carry = self.e.params["consts"], self.e.params["carry"]
+        out = list(cells)
+        for j in range(carry):
+            k, place = 1 + consts + j, places[j]
+            if place is None or is_small(place.aval):
+                continue
+            self._copy(cells[k], place)
+            out[k] = place
+        return out
+
+    def _copy(self, cell: Any, place: Memory) -> None:
+        b, size = self.b, place.aval.size * place.aval.dtype.itemsize
+        if isinstance(cell, Literal):
+            value = constant(make_type(register_element(place.aval)), cell.value.item())
+
+            def fill(i: Value, t: Value, carried: list[Any]) -> list[Any]:
+                place.store(b, i, value)
+                return []
+
+            self.emitter._repeat(constant(I64, place.aval.size), [], fill, False, False)
+            return
+        b.shared.declares["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
+        b.lines.append(f"  call void @llvm.memcpy.p0.p0.i64(ptr {place.pointer}, ptr {cell.pointer}, i64 {size}, i1 false)")
+
+    # -- rows of a vmap, side by side
+
+    def _lanes(self, target: Target) -> int:
+        """How many rows run at once."""
+        e = self.e
+        if e.primitive.traits.kind != "loop" or not side_by_side(e):
+            return 1
+        lanes = target.lanes(_widest(e))
+        while lanes > e.params["length"]:
+            lanes //= 2
+        return max(lanes, 1)
+
+    def _side_by_side(self) -> None:
+        """Vectors of rows; the last one overlaps the one before it."""
+        e, b, lanes, emitter = self.e, self.b, self.lanes, self.emitter
+        p = e.params
+        body, consts, length = p["body"], p["consts"], p["length"]
+        cells = [self._operand(a) for a in e.inputs]
+        fixed = [emitter._settled(c, v.aval) for c, v in zip(cells[1 : 1 + consts], body.inputs[1:], strict=False)]
+        rows = list(zip(cells[1 + consts :], body.inputs[1 + consts :], strict=True))
+        places = [self._whole(v) for v in e.outputs]
+        ids = Value("<" + ", ".join([f"i64 {k}" for k in range(lanes)]) + ">", make_type("i64", lanes))
+
+        def trip(_: Value, t: Value, carried: list[Any]) -> list[Any]:
+            start = b.imul(t, lanes)
+            if length % lanes:
+                inside = b.emit(make_type("i1"), f"icmp ule i64 {start.text}, {length - lanes}")
+                start = b.emit(I64, f"select i1 {inside.text}, i64 {start.text}, i64 {length - lanes}")
+            index = b.iadd(emitter.splat(start), ids)
+            loaded = [self._load_rows(c, v, start) for c, v in rows]
+            outs = emitter.run(body, [[index], *fixed, *loaded])
+            for out, place, elem in zip(outs, places, body.out_avals, strict=True):
+                self._store_rows(emitter.registers(out), place, elem.size, start)
+            return []
+
+        count = Value(f"splat (i64 {-(-length // lanes)})", make_type("i64", lanes))
+        emitter._repeat(count, [], trip, False, False)
+
+    def _load_rows(self, cell: Any, v: Var, start: Value) -> list[Value]:
+        b, lanes = self.b, self.lanes
+        if isinstance(cell, list):  # a small array of rows in registers: in memory it is easier to take vectors of it
+            raise AssertionError("rows are in memory")
+        if isinstance(cell, Literal):
+            return self.emitter.constants(Literal(cell.value, v.aval))
+        size, element, t = v.aval.size, memory_element(v.aval), make_type(memory_element(v.aval), lanes)
+        out = []
+        for k in range(size):
+            if size == 1:
+                p = cell.at(b, start)
+                value = b.emit(t, f"load {t.text}, ptr {p}, align {v.aval.dtype.itemsize}")
+            else:
+                value = Value("poison", t)
+                for lane in range(lanes):
+                    place = b.iadd(b.imul(start, size), lane * size + k)
+                    x = b.emit(make_type(element), f"load {element}, ptr {cell.at(b, place)}, align {v.aval.dtype.itemsize}")
+                    value = b.emit(t, f"insertelement {t.text} {value.text}, {element} {x.text}, i64 {lane}")
+            out.append(b.ne(value, 0) if v.aval.dtype.kind == "b" else value)
+        return out
+
+    def _store_rows(self, values: list[Value], place: Memory, size: int, start: Value) -> None:
+        b, align = self.b, place.aval.dtype.itemsize
+        for k, value in enumerate(values):
+            if place.aval.dtype.kind == "b":
+                value = b.convert(value, value.type.with_element("i8"))
+            if size == 1:
+                b.lines.append(f"  store {value.type.text} {value.text}, ptr {place.at(b, start)}, align {align}")
+                continue
+            one = make_type(value.type.element)
+            for lane in range(self.lanes):
+                x = b.emit(one, f"extractelement {value.type.text} {value.text}, i64 {lane}")
+                p = place.at(b, b.iadd(b.imul(start, size), lane * size + k))
+                b.lines.append(f"  store {one.text} {x.text}, ptr {p}, align {align}")
+
+
+def _widest(e: Equation) -> int:
+    """Bytes of the widest type in a body; counters and indices count if anything computes with them."""
+    widths = [4]
+
+    def visit(program: Any) -> None:
+        for inner in program.equations:
+            widths.extend([v.aval.dtype.itemsize for v in (*inner.inputs, *inner.outputs)])
+            for key in ("body", "branches"):
+                held = inner.params.get(key, ())
+                for q in held if isinstance(held, tuple) else (held,):
+                    visit(q)
+
+    visit(e.params["body"])
+    return max(widths)
