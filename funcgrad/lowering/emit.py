@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from funcgrad.core.ir import Atom, Equation, Program, Var
+from funcgrad.core.ir import Atom, Equation, Program, Stack, Var
 from funcgrad.lowering import blas
+from funcgrad.lowering.bodies import BodyKernels, fits_in_kernels
 from funcgrad.lowering.builder import Shared, Target
 from funcgrad.lowering.layout import VIEWS
 from funcgrad.lowering.loops import STATUS, KernelText, loop_text
@@ -58,22 +59,24 @@ class Module:
 
 def native_type(atom: Atom) -> bool:
     """Whether native code can hold values of this type."""
-    return atom.aval.dtype.name in ELEMENTS
+    return atom.aval.dtype.name in ELEMENTS and not isinstance(atom.aval, Stack)
 
 
 def native_form(e: Equation) -> bool:
     """Whether an equation of a flat Program can be emitted."""
+    kind, name = e.primitive.traits.kind, e.primitive.name
+    if kind in ("loop", "branch"):
+        return all([a.aval.dtype.name in ELEMENTS for a in (*e.inputs, *e.outputs)]) and (
+            fits(e) or fits_in_kernels(e, native_form)
+        )
     if not all([native_type(a) for a in (*e.inputs, *e.outputs)]):
         return False
-    kind, name = e.primitive.traits.kind, e.primitive.name
     if kind == "elementwise":
         return e.primitive.emit is not None and (e.primitive.name != "pow" or e.outputs[0].aval.dtype.kind == "f")
     if kind == "reduce":
         return name in REDUCTIONS and isinstance(e.inputs[0], Var)
     if kind == "index":
         return name in VIEWS or name in ("pad", "concatenate", "iota")
-    if kind in ("loop", "branch"):
-        return fits(e)
     if kind == "check":
         return e.primitive.check is not None and isinstance(e.inputs[0], Var)
     if kind == "gather":
@@ -86,53 +89,73 @@ def native_form(e: Equation) -> bool:
     return all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
 
 
-def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
-    """The function of one kernel; the checks in it are appended to `checks`."""
-    if isinstance(kernel, Loop):
-        return loop_text(kernel, s.views, target, shared, checks)
-    if isinstance(kernel, Control):
-        return control_text(kernel.equation, s.views, s.stacks, target, shared, checks)
-    assert isinstance(kernel, Product)
-    return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
-
-
 def emit(program: Program, target: Target) -> Module:
     """The LLVM text of a flat Program, all of whose equations have a native form."""
     s = schedule(program)
-    shared = Shared()
-    names: dict[str, str] = {}
-    functions: list[str] = []
-    calls: list[Call] = []
-    loops = False
-    checks: list[Equation] = []
-    for kernel in s.kernels:
-        k = kernel_text(kernel, s, target, shared, checks)
-        loops |= k.loops
-        name = names.get(k.text)
-        if name is None:
-            name = names[k.text] = f"k{len(names)}"
-            functions.append(k.text.replace("@KERNEL", f"@{name}", 1))
-        calls.append((name, k.roots))
+    functions = Functions(target)
+    calls = functions.calls(s)
     slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
-    growing, buffers = _buffers(s, calls, slots)
-    offsets, arena = _arena(buffers, set(s.outputs), calls, len(growing) * GROWING_BYTES)
+    growing = list(dict.fromkeys([r for _, roots in calls for r in roots if r is not STATUS and r.aval is BUFFER]))
+    offsets, arena = arrange(s, calls, {*slots, *growing}, len(growing) * GROWING_BYTES)
     offsets |= {r: i * GROWING_BYTES for i, r in enumerate(growing)}
-    products = sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)})
-    declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in products]
-    declares += ["declare void @free(ptr)"] if growing else []
-    copies = ["memcpy"] if any(["llvm.memcpy" in d for d in shared.declares]) else []
-    imports = (*products, *copies, *(["free", "realloc"] if growing else []))
+    declares, imports = functions.imports(bool(growing))
     text = "\n".join(
         [
             *declares,
-            shared.text(),
-            *functions,
+            functions.shared.text(),
+            *functions.texts,
             _driver(calls, slots, offsets, len(growing)),
             "attributes #0 = { noinline nounwind }",
             "",
         ]
     )
-    return Module(text, arena, imports, 1 if loops else 0, tuple(checks))
+    return Module(text, arena, imports, 1 if functions.loops else 0, tuple(functions.checks))
+
+
+class Functions:
+    """The kernels of a module as functions; equal texts are one function."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.shared = Shared()
+        self.checks: list[Equation] = []
+        self.texts: list[str] = []
+        self.names: dict[str, str] = {}
+        self.products: set[str] = set()
+        self.loops = False
+
+    def calls(self, s: Schedule) -> list[Call]:
+        """The calls of a schedule in order: names, and the roots whose addresses are the arguments."""
+        found = []
+        for kernel in s.kernels:
+            k = self._text(kernel, s)
+            self.loops |= k.loops
+            name = self.names.get(k.text)
+            if name is None:
+                name = self.names[k.text] = f"k{len(self.names)}"
+                self.texts.append(k.text.replace("@KERNEL", f"@{name}", 1))
+            found.append((name, k.roots))
+        return found
+
+    def _text(self, kernel: Kernel, s: Schedule) -> KernelText:
+        if isinstance(kernel, Loop):
+            return loop_text(kernel, s.views, self.target, self.shared, self.checks)
+        if isinstance(kernel, Control):
+            e = kernel.equation
+            if fits(e):
+                return control_text(e, s.views, s.stacks, self.target, self.shared, self.checks)
+            return BodyKernels(e, s.views, s.stacks, self.shared, self.calls, arrange).run()
+        assert isinstance(kernel, Product)
+        self.products.add(blas.routine(kernel))
+        return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
+
+    def imports(self, growing: bool) -> tuple[list[str], tuple[str, ...]]:
+        """Declarations and names of the functions that the module takes from outside."""
+        products = sorted(self.products)
+        declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in products]
+        declares += ["declare void @free(ptr)"] if growing else []
+        copies = ["memcpy"] if any(["llvm.memcpy" in d for d in self.shared.declares]) else []
+        return declares, (*products, *copies, *(["free", "realloc"] if growing else []))
 
 
 Call = tuple[str, tuple[Any, ...]]
@@ -166,22 +189,6 @@ def _freeing(growing: int) -> list[str]:
     return [*lines, "  ret i64 %code", "}"]
 
 
-def _buffers(
-    s: Schedule, calls: list[Call], slots: dict[Any, int]
-) -> tuple[list[Any], dict[Var, tuple[int, ...]]]:
-    """The growing buffers, and the shapes of all others: those of the schedule, and the scratch of kernels."""
-    growing: dict[Any, None] = {}
-    buffers = dict(s.buffers)
-    for _, roots in calls:
-        for r in roots:
-            if r is not STATUS and r not in slots and r not in buffers:
-                if r.aval is BUFFER:
-                    growing[r] = None
-                else:
-                    buffers[r] = r.aval.shape
-    return list(growing), buffers
-
-
 def _part(n: int, calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
     lines = [f"define internal i64 @part{n}(ptr %args, ptr %arena, ptr %status) #0 {{", "entry:"]
     for i, (name, roots) in enumerate(calls):
@@ -202,25 +209,24 @@ def _part(n: int, calls: list[Call], slots: dict[Any, int], offsets: dict[Any, i
     return "\n".join([*lines, "  ret i64 0", "}", ""])
 
 
-def _arena(
-    buffers: dict[Var, tuple[int, ...]], results: set[Var], calls: list[Call], start: int
-) -> tuple[dict[Any, int], int]:
-    """An offset from `start` on for every buffer that is no result.
+def arrange(s: Schedule, calls: list[Call], elsewhere: set[Any], start: int = 0) -> tuple[dict[Any, int], int]:
+    """An offset from `start` on for every buffer that is not elsewhere, and the end of the last.
 
-    Places are reused after the last kernel that touches a buffer.
+    Places are reused after the last kernel that touches a buffer, those of outputs never. Scratch memory of kernels is a buffer too.
     """
     first: dict[Any, int] = {}
     last: dict[Any, int] = {}
     for k, (_, roots) in enumerate(calls):
         for r in roots:
-            if r in buffers and r not in results:
+            if r is not STATUS and r not in elsewhere and r.aval is not BUFFER:
                 first.setdefault(r, k)
                 last[r] = k
+    last |= {r: len(calls) for r in s.outputs if r in last}
     offsets: dict[Any, int] = {}
     placed: list[tuple[int, int, int]] = []  # offset, end, last use
     start = total = -(-start // ALIGNMENT) * ALIGNMENT
     for r in sorted(first, key=first.__getitem__):
-        size = -(-max(_bytes(r, buffers[r]), 1) // ALIGNMENT) * ALIGNMENT
+        size = -(-max(_bytes(r, s.buffers.get(r, r.aval.shape)), 1) // ALIGNMENT) * ALIGNMENT
         placed = [p for p in placed if p[2] >= first[r]]
         at = start
         for o, e, _ in sorted(placed):

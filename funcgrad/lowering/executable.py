@@ -20,7 +20,7 @@ import numpy as np
 
 from funcgrad.base.errors import FuncgradError, ProgramError, UnsupportedError
 from funcgrad.core.evaluate import set_execute
-from funcgrad.core.ir import Equation, Literal, Program, Var, make_aval
+from funcgrad.core.ir import Equation, Literal, Program, Stack, Var, make_aval
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Target
@@ -151,7 +151,7 @@ def stages(program: Program) -> list[Stage]:
     groups: dict[int, list[Equation]] = {}
     for e in program.equations:
         least = max([level[a] for a in e.inputs if isinstance(a, Var)], default=0)
-        native = native_form(e)
+        native = native_form(e) and not any([isinstance(a.aval, Stack) for a in (*e.inputs, *e.outputs)])
         at = least if (least % 2 == 0) == native else least + 1
         groups.setdefault(at, []).append(e)
         for v in e.outputs:

@@ -57,7 +57,7 @@ class Control(Straight):
     def loop(self, e: Equation, cells: list[Any], places: Sequence[Memory | None]) -> list[Any]:
         """The results of a loop; arrays among ys are written to `places`, where there is one."""
         p = e.params
-        body, consts, carry, length = p["body"], p["consts"], p["carry"], p["length"]
+        body, consts, carry = p["body"], p["consts"], p["carry"]
         cs, ks = cells[1 : 1 + consts], cells[1 + consts : 1 + consts + carry]
         xs = [self._rows(x, a) for x, a in zip(cells[1 + consts + carry :], e.inputs[1 + consts + carry :], strict=True)]
         n = self.registers(cells[0])[0]
@@ -70,16 +70,21 @@ class Control(Straight):
         for v, place in zip(handed, places[carry:], strict=True):
             targets.append(None if isinstance(v.aval, Stack) else place or self.allocate(v.aval))
 
+        if stack is not None and not p["test"]:
+            stack.reserve(n)
+
         def trip(i: Value, t: Value, carried: list[Any]) -> list[Any]:
             rows = [self._row(x, i, v.aval) for x, v in zip(xs, body.inputs[1 + consts + carry :], strict=True)]
             marks = dict(self.marks)
             outs = self.run(body, [[i], *fixed, *carried, *rows])
             self._release(body, marks)
             if stack is not None:
-                stack.reserve(t)
+                if p["test"]:
+                    stack.reserve(self.b.iadd(t, 1))
+                stack.begin(i)
             for j, (out, target, elem) in enumerate(zip(outs[carry:], targets, elems, strict=True)):
                 if target is None:
-                    stack.push(j, t, out)
+                    stack.push(j, out)
                 else:
                     self._store_row(target.row(self.b, i, elem), out)
             return outs[:carry]
@@ -279,13 +284,12 @@ class _Rows:
         self.first = b.emit(I64, f"load i64, ptr {self.rows.text}")
         emitter.failed = True
 
-    def reserve(self, t: Value) -> None:
-        """Room for the row of trip `t`."""
+    def reserve(self, count: Value) -> None:
+        """Room for `count` rows."""
         b = self.emitter.b
         b.shared.declares["declare ptr @realloc(ptr, i64)"] = None
         b.need_function("grow", [I64, I64], [BIT], lambda: GROW)
-        self.row = b.iadd(self.first, t)
-        need = b.imul(b.iadd(self.row, 1), self.stride)
+        need = b.imul(b.iadd(self.first, count), self.stride)
         cp = b.emit(I64, f"getelementptr i64, ptr {self.buffer}, i64 1")
         capacity = b.emit(I64, f"load i64, ptr {cp.text}")
         full = b.gt(need, capacity)
@@ -295,10 +299,14 @@ class _Rows:
         b.lines += [f"  br i1 %ok{n}, label %room{n}, label %full{n}", f"full{n}:"]
         b.lines += [f"  store i64 {OUT_OF_MEMORY}, ptr %status", "  br label %exit", f"room{n}:"]
         b.block = f"room{n}"
-        self.data = b.emit(I64, f"load ptr, ptr {self.buffer}")
-        self.base = b.imul(self.row, self.stride)
 
-    def push(self, j: int, t: Value, cell: Any) -> None:
+    def begin(self, i: Value) -> None:
+        """The row of trip `i` is stored from now on."""
+        b = self.emitter.b
+        self.data = b.emit(I64, f"load ptr, ptr {self.buffer}")
+        self.base = b.imul(b.iadd(self.first, i), self.stride)
+
+    def push(self, j: int, cell: Any) -> None:
         """Store the value of result `j` in the row."""
         b, layout = self.emitter.b, self.layouts[j]
         assert layout is not None
