@@ -15,7 +15,7 @@ from funcgrad.base.errors import ProgramError, RuleError
 from funcgrad.control.assemble import apply, assemble, zero
 from funcgrad.control.loop import INDEX
 from funcgrad.control.rows import lanes
-from funcgrad.core.evaluate import run
+from funcgrad.core.evaluate import execute
 from funcgrad.core.ir import Aval, Equation, Program, Stack, Var, tangent_aval
 from funcgrad.core.primitive import Flags, Linear, Links, Primitive, Traits
 from funcgrad.core.trace import bind
@@ -45,7 +45,7 @@ def _abstract(*avals: Aval, branches: Programs) -> tuple[Aval, ...]:
 
 
 def _evaluate(index: Any, *args: Any, branches: Programs) -> tuple[Any, ...]:
-    return tuple(run(branches[min(max(int(index), 0), len(branches) - 1)], [index, *args]))
+    return tuple(execute(branches[min(max(int(index), 0), len(branches) - 1)], [index, *args]))
 
 
 def _links(params: dict[str, Any]) -> Links:

@@ -25,8 +25,8 @@ import numpy as np
 from funcgrad.base.dtypes import BOOL, INT
 from funcgrad.base.errors import ProgramError
 from funcgrad.control.assemble import apply, assemble, zero
-from funcgrad.core.evaluate import run
-from funcgrad.core.ir import Aval, Program, Stack, make_aval, stack_of, tangent_aval
+from funcgrad.core.evaluate import execute
+from funcgrad.core.ir import Aval, Equation, Program, Stack, Var, make_aval, stack_of, tangent_aval
 from funcgrad.core.links import fixpoint
 from funcgrad.core.primitive import Flags, Links, Primitive, Traits
 from funcgrad.core.stacked import Stacked, stacked
@@ -109,7 +109,7 @@ def _abstract(
     return (*outs[:carry], *[rows_of(y, length) for y in outs[carry:]])
 
 
-def _evaluate(
+def _interpret(
     n: Any, *args: Any, body: Program, consts: int, carry: int, length: int | None, test: bool, reverse: bool
 ) -> tuple[Any, ...]:
     cs, ks, xs = args[:consts], list(args[consts : consts + carry]), args[consts + carry :]
@@ -118,7 +118,7 @@ def _evaluate(
     ys: list[list[Any]] = [[] for _ in elems]
     i = trips - 1 if reverse else 0
     while 0 <= i < trips and (not test or ks[0]):
-        out = run(body, [np.int64(i), *cs, *ks, *[_row(x, i) for x in xs]])
+        out = execute(body, [np.int64(i), *cs, *ks, *[_row(x, i) for x in xs]])
         ks = out[:carry]
         for y, value in zip(ys, out[carry:], strict=True):
             y.append(value)
@@ -127,6 +127,22 @@ def _evaluate(
         for y in ys:
             y.reverse()
     return (*ks, *[_rows(y, elem, length) for y, elem in zip(ys, elems, strict=True)])
+
+
+def _evaluate(*args: Any, **params: Any) -> tuple[Any, ...]:
+    body = params["body"]
+    fixed = 1 + params["consts"] + params["carry"]
+    rows = [x.aval if isinstance(x, Stacked) else make_aval(x.shape, x.dtype) for x in args[fixed:]]
+    avals = (*body.in_avals[:fixed], *rows)
+    key = ("alone", *[params[k] for k in ("consts", "carry", "length", "test", "reverse")], avals)
+    return tuple(execute(body.remember(key, lambda: alone(loop_p, avals, params)), args))
+
+
+def alone(primitive: Primitive, avals: Sequence[Aval], params: dict[str, Any]) -> Program:
+    """The Program of one equation: how a loop or branch on plain arrays gets to `execute`."""
+    inputs = tuple([Var(a) for a in avals])
+    outputs = tuple([Var(a) for a in primitive.abstract(*avals, **params)])
+    return Program(inputs, (Equation(primitive, inputs, params, outputs, None),), outputs, primitive.name)
 
 
 def _row(x: Any, i: int) -> Any:
@@ -215,8 +231,9 @@ def _grouped(items: Sequence[Any], groups: Sequence[Sequence[Any]]) -> list[Sequ
 
 loop_p.abstract = _abstract
 loop_p.evaluate = _evaluate
+loop_p.interpret = _interpret
 loop_p.jvp = _jvp
 loop_p.links = links
 loop_p.effects_of = lambda params: params["body"].effects
 
-__all__ = ["INDEX", "UNLIMITED", "elem_of", "links", "loop", "loop_p", "parts", "rows_of"]
+__all__ = ["INDEX", "UNLIMITED", "alone", "elem_of", "links", "loop", "loop_p", "parts", "rows_of"]

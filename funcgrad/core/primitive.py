@@ -7,6 +7,7 @@ with a reason, which is what the user reads when a transform needs it.
 |---|---|
 | `abstract` | ``(*avals, **params) -> tuple of avals`` |
 | `evaluate` | ``(*values, **params) -> tuple of values``; NumPy, never fills its inputs |
+| `interpret` | as `evaluate`, without compiling the whole; for primitives whose `evaluate` compiles |
 | `jvp` | ``(primal, primals, tangents, **params) -> (outputs, tangents_out)`` |
 | `transpose` | ``(cotangents, *args, **params) -> one cotangent or None per argument`` |
 | `batch` | ``(size, args, dims, **params) -> (outputs, dims_out)`` |
@@ -99,6 +100,7 @@ class Primitive:
         self.doc = doc
         self.abstract: Callable[..., tuple[Aval, ...]] = self._missing("abstract")
         self.evaluate: Callable[..., tuple[Any, ...]] = self._missing("evaluate")
+        self.interpret: Callable[..., tuple[Any, ...]] | None = None
         self.jvp: Callable[..., tuple[Any, Any]] = self._missing("jvp")
         self.transpose: Callable[..., Any] = self._missing("transpose")
         self.batch: Callable[..., tuple[Any, Any]] = self._missing("batch")

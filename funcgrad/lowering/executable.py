@@ -139,7 +139,7 @@ class Stage:
             assert e is not None
             values = [a.array if isinstance(a, Literal) else env[a] for a in e.inputs]
             try:
-                results = e.primitive.evaluate(*values, **e.params)
+                results = (e.primitive.interpret or e.primitive.evaluate)(*values, **e.params)
             except FuncgradError as error:
                 raise error.at(e.source) from None
         env.update(zip(self.outputs, results, strict=True))

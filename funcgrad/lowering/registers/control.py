@@ -20,7 +20,7 @@ from funcgrad.lowering.registers.emitter import Straight
 
 BIT = make_type("i1")
 BUFFER_WORDS = 3  # of a growing buffer: address, bytes, rows
-BUFFER = make_aval((BUFFER_WORDS,), INT)
+BUFFER = Aval((BUFFER_WORDS,), INT)  # of growing buffers, and of nothing else: an object of its own
 
 GROW = """define internal i1 @grow(ptr %buffer, i64 %bytes) #0 {
 entry:
@@ -87,7 +87,7 @@ class Control(Straight):
                     stack.push(j, out)
                 else:
                     self._store_row(target.row(self.b, i, elem), out)
-            return outs[:carry]
+            return [self._settled(c, a) for c, a in zip(outs[:carry], body.out_avals, strict=False)]
 
         count, final = self._repeat(n, start, trip, bool(p["test"]), bool(p["reverse"]))
         results: list[Any] = []
