@@ -15,7 +15,7 @@ from funcgrad.lowering.builder import Function, make_type
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.loops import STATUS, KernelText
 from funcgrad.lowering.registers.cells import Layout
-from funcgrad.lowering.registers.control import BUFFER, GROW, OUT_OF_MEMORY
+from funcgrad.lowering.registers.control import BUFFER, GROW, INTERRUPTED, OUT_OF_MEMORY
 from funcgrad.lowering.registers.kernel import BYTE
 from funcgrad.lowering.schedule import Schedule, schedule
 
@@ -193,6 +193,7 @@ class BodyKernels:
             flag = f.emit(f"icmp ne i8 {f.emit(f'load i8, ptr {current[0]}')}, 0")
             go = f.emit(f"and i1 {go}, {flag}")
         f.lines += [f"  br i1 {go}, label %{trip}, label %{done}", f"{trip}:"]
+        self._watch()
         i = "%t"
         if p["reverse"]:
             i = f.emit(f"sub i64 {f.emit(f'sub i64 {n}, 1')}, %t")
@@ -219,6 +220,15 @@ class BodyKernels:
         if growing is not None:
             slot = f.emit(f"getelementptr i64, ptr {f.parameter(growing.root)}, i64 2")
             f.lines.append(f"  store i64 %t, ptr {slot}")
+
+    def _watch(self) -> None:
+        """Leave the function if Ctrl-C was pressed."""
+        f = self.f
+        self.shared.declares["@interrupt = external global i64"] = None
+        pressed = f.emit(f"icmp ne i64 {f.emit('load volatile i64, ptr @interrupt')}, 0")
+        stop, on = f.label("stop"), f.label("on")
+        f.lines += [f"  br i1 {pressed}, label %{stop}, label %{on}", f"{stop}:"]
+        f.lines += [f"  store i64 {INTERRUPTED}, ptr {f.parameter(STATUS)}", "  br label %exit", f"{on}:"]
 
     def _row(self, a: Any, pointer: str, elem: Aval, i: str) -> str:
         f = self.f

@@ -104,7 +104,7 @@ def emit(program: Program, target: Target) -> Module:
             *declares,
             functions.shared.text(),
             *functions.texts,
-            _driver(calls, slots, offsets, len(growing)),
+            _driver(calls, slots, offsets, len(growing), "interrupt" in imports),
             "attributes #0 = { noinline nounwind }",
             "",
         ]
@@ -155,18 +155,19 @@ class Functions:
         declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in products]
         declares += ["declare void @free(ptr)"] if growing else []
         copies = ["memcpy"] if any(["llvm.memcpy" in d for d in self.shared.declares]) else []
-        return declares, (*products, *copies, *(["free", "realloc"] if growing else []))
+        watched = ["interrupt"] if any(["@interrupt" in d for d in self.shared.declares]) else []
+        return declares, (*products, *copies, *watched, *(["free", "realloc"] if growing else []))
 
 
 Call = tuple[str, tuple[Any, ...]]
 PART = 64  # calls of one function of the driver: code generation is superlinear in the length of a function
 
 
-def _driver(calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int], growing: int) -> str:
+def _driver(calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int], growing: int, watched: bool) -> str:
     """``@program``, and the parts that it calls in turn."""
     parts = [calls[i : i + PART] for i in range(0, len(calls), PART)]
     texts = [_part(n, part, slots, offsets) for n, part in enumerate(parts)]
-    name = "run" if growing else "program"
+    name = "run" if growing or watched else "program"
     lines = [f"define i64 @{name}(ptr %args) #0 {{", "entry:", "  %arena = load ptr, ptr %args"]
     lines += ["  %as = getelementptr ptr, ptr %args, i64 1", "  %status = load ptr, ptr %as"]
     for n, part in enumerate(parts):
@@ -175,14 +176,18 @@ def _driver(calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int], g
             lines.append(f"  %bad{n} = icmp ne i64 %s{n}, 0")
             lines += [f"  br i1 %bad{n}, label %fail{n}, label %go{n}", f"fail{n}:", f"  ret i64 %s{n}", f"go{n}:"]
     lines += ["  ret i64 0", "}"]
-    return "\n".join([*texts, *lines, *(_freeing(growing) if growing else []), ""])
+    return "\n".join([*texts, *lines, *(_around(growing, watched) if name == "run" else []), ""])
 
 
-def _freeing(growing: int) -> list[str]:
-    """``@program`` around ``@run``: growing buffers are empty at the start, and freed at the end."""
+def _around(growing: int, watched: bool) -> list[str]:
+    """``@program`` around ``@run``: growing buffers are empty at the start and freed at the end, Ctrl-C is forgotten."""
     words = growing * GROWING_BYTES // 8
     lines = ["define i64 @program(ptr %args) #0 {", "entry:", "  %arena = load ptr, ptr %args"]
-    lines += [f"  store [{words} x i64] zeroinitializer, ptr %arena", "  %code = call i64 @run(ptr %args)"]
+    if growing:
+        lines.append(f"  store [{words} x i64] zeroinitializer, ptr %arena")
+    if watched:
+        lines.append("  store volatile i64 0, ptr @interrupt")
+    lines.append("  %code = call i64 @run(ptr %args)")
     for i in range(growing):
         lines.append(f"  %p{i} = getelementptr i8, ptr %arena, i64 {i * GROWING_BYTES}")
         lines += [f"  %d{i} = load ptr, ptr %p{i}", f"  call void @free(ptr %d{i})"]

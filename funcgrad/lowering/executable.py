@@ -26,9 +26,10 @@ from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Target
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.emit import ALIGNMENT, emit, native_form, native_type
+from funcgrad.lowering.interrupt import flag_address, watch
 from funcgrad.lowering.machine import Library, compile_object, header, host, load
 from funcgrad.lowering.pool import ArenaPool
-from funcgrad.lowering.registers.control import OUT_OF_MEMORY
+from funcgrad.lowering.registers.control import INTERRUPTED, OUT_OF_MEMORY
 from funcgrad.lowering.simplify import simplify
 
 
@@ -100,6 +101,8 @@ class Native:
         """Raise the error of the check that failed."""
         if code == OUT_OF_MEMORY:
             raise MemoryError(f"{self.program.name}: no memory for the values that a loop keeps for its reverse mode")
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
         e = self.checks[code - 1]
         assert e.primitive.fault is not None
         error = e.primitive.fault(status[1], **e.params)
@@ -108,6 +111,9 @@ class Native:
 
 def address_of(name: str) -> int:
     """The address of a function that kernels call: one of the C library, or of BLAS."""
+    if name == "interrupt":
+        watch()
+        return flag_address()
     if name in ("memcpy", "free", "realloc"):
         return int(ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0)
     return blas.address(name)

@@ -44,6 +44,8 @@ done:
 }
 """
 OUT_OF_MEMORY = -1
+INTERRUPTED = -2
+UNWATCHED = 1000  # trips of a loop that does not look for Ctrl-C
 
 
 class Control(Straight):
@@ -155,6 +157,8 @@ class Control(Straight):
             go = b.any(self.mask)
         b.lines += [f"  br i1 {go.text}, label %{inside}, label %{done}", f"{inside}:"]
         b.block = inside
+        if test or not n.text.isdigit() or int(n.text) > UNWATCHED:
+            self._watch(k)
         running = self.mask
         ts = self.splat(t)
         i = b.isub(b.isub(n, 1), ts) if reverse else ts
@@ -172,6 +176,16 @@ class Control(Straight):
         b.lines[at:at] = text
         b.block = done
         return t, carried
+
+    def _watch(self, k: int) -> None:
+        """Leave the function if Ctrl-C was pressed."""
+        b = self.b
+        b.shared.declares["@interrupt = external global i64"] = None
+        self.failed = True
+        pressed = b.ne(b.emit(I64, "load volatile i64, ptr @interrupt"), 0)
+        b.lines += [f"  br i1 {pressed.text}, label %stop{k}, label %go{k}", f"stop{k}:"]
+        b.lines += [f"  store i64 {INTERRUPTED}, ptr %status", "  br label %exit", f"go{k}:"]
+        b.block = f"go{k}"
 
     # -- growing buffers
 
