@@ -4,6 +4,8 @@ from funcgrad.base.errors import (
     ArgumentError,
     AssignmentError,
     AxisError,
+    BranchTypeError,
+    CarryTypeError,
     ConcretizationTypeError,
     DtypeError,
     FuncgradError,
@@ -30,7 +32,8 @@ from funcgrad.base.errors import (
 from funcgrad.core.trace import ShapeTruthError
 
 __all__ = [
-    "ArgumentError", "AssignmentError", "AxisError", "ConcretizationTypeError", "DtypeError", "FuncgradError",
+    "ArgumentError", "AssignmentError", "AxisError", "BranchTypeError", "CarryTypeError",
+    "ConcretizationTypeError", "DtypeError", "FuncgradError",
     "IndexingError", "IntegerOverflowError", "NonConcreteBooleanIndexError", "NonScalarOutputError",
     "OutOfBoundsError", "ParameterError", "ProgramError", "RuleError", "ShapeError", "ShapeTruthError",
     "StaticArgumentError", "TracerArrayConversionError", "TracerBoolConversionError",

@@ -1,6 +1,6 @@
 """What is the same in every trip of a loop, taken out of it.
 
-    loop: x = x * sin(a)        becomes        b = sin a; loop: x = x * b
+loop: x = x * sin(a)        becomes        b = sin a; loop: x = x * b
 """
 
 from __future__ import annotations

@@ -223,4 +223,3 @@ def _turn(body: Program, consts: int, carry: int, linear: Flags, given: Flags) -
 
 loop_p.split = _split
 loop_p.transpose = _transpose
-

@@ -58,7 +58,9 @@ set_add_stacks(add_stacks)
 # -- lanes
 
 
-def lanes(size: int, primitive: Primitive, args: Sequence[Any], dims: Sequence[int | None], params: dict[str, Any]) -> Any:
+def lanes(
+    size: int, primitive: Primitive, args: Sequence[Any], dims: Sequence[int | None], params: dict[str, Any]
+) -> Any:
     """The results of `primitive` for every row, one after the other, and where their rows are."""
     fixed = [a for a, d in zip(args, dims, strict=True) if d is None or _turned(a, d)]
     rows = [
@@ -136,12 +138,18 @@ def _batch(size: int, args: Any, dims: Any, **params: Any) -> Any:
         values = apply(batched, *items)
         place = [0 if f and not isinstance(a, Stack) else d
                  for f, a, d in zip((*moving, *out[carry:]), body.out_avals, out_dims, strict=True)]  # fmt: skip
-        return [v if p is None or d == p else align(v, d, p, size) for v, d, p in zip(values, out_dims, place, strict=True)]
+        return [
+            v if p is None or d == p else align(v, d, p, size) for v, d, p in zip(values, out_dims, place, strict=True)
+        ]
 
     in_dims = _dims(flags, consts, cd, elems)
-    wrapped = assemble(body.name, [batched_aval(a, size, d) for a, d in zip(body.in_avals, in_dims, strict=True)], function)
+    wrapped = assemble(
+        body.name, [batched_aval(a, size, d) for a, d in zip(body.in_avals, in_dims, strict=True)], function
+    )
     new_carry = [align(k, d, 0, size) if m else k for k, d, m in zip(ks, kd, moving, strict=True)]
-    new_xs = [x if d is None or isinstance(_type(x), Stack) else align(x, d, 1, size) for x, d in zip(xs, xd, strict=True)]
+    new_xs = [
+        x if d is None or isinstance(_type(x), Stack) else align(x, d, 1, size) for x, d in zip(xs, xd, strict=True)
+    ]
     form = {k: params[k] for k in ("length", "test", "reverse")}
     results = loop(wrapped, args[0], cs, new_carry, new_xs, **form)
     ends = [0 if m else None for m in moving]

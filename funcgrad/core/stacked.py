@@ -72,7 +72,5 @@ def stacked(values: Sequence[Any], elem: Any) -> Stacked:
         inner, depth = inner.elem, depth + 1
     parts = [v.data for v in values]
     data = np.concatenate(parts) if parts else np.empty((0, *inner.elem.shape), inner.elem.dtype)
-    counts = [
-        np.concatenate([v.counts[k] for v in values]) if values else np.empty(0, np.int64) for k in range(depth)
-    ]
+    counts = [np.concatenate([v.counts[k] for v in values]) if values else np.empty(0, np.int64) for k in range(depth)]
     return Stacked(from_one, data, (count, *counts))

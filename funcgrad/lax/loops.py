@@ -91,7 +91,9 @@ def scan(
         if carry.meets("scan", carry_tree, body.program.out_avals[:n]):
             break
     program = _with_index(body)
-    run = lambda: loop(program, np.int64(trips), body.constants, carry.values, rows, length=trips, reverse=bool(reverse))
+    run = lambda: loop(
+        program, np.int64(trips), body.constants, carry.values, rows, length=trips, reverse=bool(reverse)
+    )
     out = finish(run_bound(run), [*body.constants, *carry.values, *rows])
     return tree.unflatten(carry.tree, out[:n]), tree.unflatten(y_tree, out[n:])
 
@@ -266,7 +268,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 
 def _require_condition(avals: Any, cond_fun: Any) -> None:
     if list(avals) != [make_aval((), BOOL)]:
-        found = ", ".join(map(str, avals)) or "nothing"
+        found = ", ".join([str(a) for a in avals]) or "nothing"
         raise CarryTypeError(f"while_loop: {function_name(cond_fun)} returns {found}, not bool[]", hint="np.any(...)")
 
 

@@ -64,7 +64,9 @@ class Lines:
         """The function."""
         parameters = ", ".join([f"ptr {p}" for p in self.roots.values()])
         body = "\n".join([*self.lines, "  br label %exit", "exit:", "  ret void"])
-        return KernelText(f"define internal void @KERNEL({parameters}) #0 {{\nentry:\n{body}\n}}\n", tuple(self.roots), True)
+        return KernelText(
+            f"define internal void @KERNEL({parameters}) #0 {{\nentry:\n{body}\n}}\n", tuple(self.roots), True
+        )
 
 
 class BodyKernels:
@@ -107,7 +109,11 @@ class BodyKernels:
             return place
         view = self.views[a]
         p = self.f.parameter(view.root)
-        return p if view.offset == 0 else self.f.emit(f"getelementptr i8, ptr {p}, i64 {view.offset * a.aval.dtype.itemsize}")
+        return (
+            p
+            if view.offset == 0
+            else self.f.emit(f"getelementptr i8, ptr {p}, i64 {view.offset * a.aval.dtype.itemsize}")
+        )
 
     def _alloca(self, aval: Aval) -> str:
         """Memory of this call for a value."""
@@ -198,8 +204,15 @@ class BodyKernels:
         if p["reverse"]:
             i = f.emit(f"sub i64 {f.emit(f'sub i64 {n}, 1')}, %t")
         f.lines.append(f"  store i64 {i}, ptr {index}")
-        xs = [self._row(a, q, v.aval, i) for a, q, v in zip(
-            e.inputs[1 + consts + carry :], operands[1 + consts + carry :], body.inputs[1 + consts + carry :], strict=True)]
+        xs = [
+            self._row(a, q, v.aval, i)
+            for a, q, v in zip(
+                e.inputs[1 + consts + carry :],
+                operands[1 + consts + carry :],
+                body.inputs[1 + consts + carry :],
+                strict=True,
+            )
+        ]
         places = dict(zip(body.inputs, [index, *operands[1 : 1 + consts], *current, *xs], strict=True))
         base = ""
         if growing is not None:
@@ -241,7 +254,9 @@ class BodyKernels:
 
     def _growing(self) -> _Growing:
         e, carry = self.e, self.e.params["carry"]
-        g = _Growing(e.params["body"].out_avals[carry:], [isinstance(v.aval, Stack) for v in e.outputs[carry:]], self.shared)
+        g = _Growing(
+            e.params["body"].out_avals[carry:], [isinstance(v.aval, Stack) for v in e.outputs[carry:]], self.shared
+        )
         for j, v in enumerate(e.outputs[carry:]):
             if isinstance(v.aval, Stack):
                 self.stacks[v] = Layout(g.root, g.stride, g.offsets[j])

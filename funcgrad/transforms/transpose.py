@@ -58,7 +58,9 @@ def _transpose(program: Program, linear: Flags, nonzero: Flags, seeded: Flags) -
         for v, flag, name in zip(program.inputs, linear, names, strict=True):
             if not flag:
                 t.adopt(v, name=name)
-        seeds = [t.input(tangent_aval(a.aval)) if flag else None for a, flag in zip(program.outputs, nonzero, strict=True)]
+        seeds = [
+            t.input(tangent_aval(a.aval)) if flag else None for a, flag in zip(program.outputs, nonzero, strict=True)
+        ]
         for v, flag in zip(forward, seeded or (False,) * len(forward), strict=True):
             if flag:
                 cotangents[v] = t.input(tangent_aval(v.aval))

@@ -94,5 +94,3 @@ Cell = list[Value] | Memory | StackCell
 def is_small(aval: Aval) -> bool:
     """Whether values of this type are kept in registers."""
     return 0 <= aval.size <= SMALL
-
-

@@ -61,7 +61,9 @@ class Control(Straight):
         p = e.params
         body, consts, carry = p["body"], p["consts"], p["carry"]
         cs, ks = cells[1 : 1 + consts], cells[1 + consts : 1 + consts + carry]
-        xs = [self._rows(x, a) for x, a in zip(cells[1 + consts + carry :], e.inputs[1 + consts + carry :], strict=True)]
+        xs = [
+            self._rows(x, a) for x, a in zip(cells[1 + consts + carry :], e.inputs[1 + consts + carry :], strict=True)
+        ]
         n = self.registers(cells[0])[0]
         fixed = [self._settled(c, v.aval) for c, v in zip(cs, body.inputs[1:], strict=False)]
         start = [self._settled(k, v.aval) for k, v in zip(ks, body.inputs[1 + consts :], strict=False)]
@@ -250,7 +252,6 @@ class Control(Straight):
             pairs = ", ".join([f"[ {v.text}, %{block} ]" for v, (block, _) in zip(values, ends, strict=True)])
             merged.append(b.emit(values[0].type, f"phi {values[0].type.text} {pairs}"))
         return _flatten(ends[0][1])[1](merged)
-
 
     def _branches_side_by_side(self, branches: Any, chosen: Value, cells: list[Any]) -> list[Any]:
         """All branches for all lanes, and from each the lanes that chose it."""

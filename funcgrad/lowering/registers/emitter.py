@@ -281,5 +281,3 @@ class Straight:
     def _stack_length(self, e: Equation, cells: list[Any]) -> list[Cell]:
         assert isinstance(cells[0], StackCell)
         return [[cells[0].count]]
-
-

@@ -120,7 +120,9 @@ class _Kernel:
             self.emitter._repeat(constant(I64, place.aval.size), [], fill, False, False)
             return
         b.shared.declares["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
-        b.lines.append(f"  call void @llvm.memcpy.p0.p0.i64(ptr {place.pointer}, ptr {cell.pointer}, i64 {size}, i1 false)")
+        b.lines.append(
+            f"  call void @llvm.memcpy.p0.p0.i64(ptr {place.pointer}, ptr {cell.pointer}, i64 {size}, i1 false)"
+        )
 
     # -- rows of a vmap, side by side
 
@@ -176,7 +178,9 @@ class _Kernel:
                 value = Value("poison", t)
                 for lane in range(lanes):
                     place = b.iadd(b.imul(start, size), lane * size + k)
-                    x = b.emit(make_type(element), f"load {element}, ptr {cell.at(b, place)}, align {v.aval.dtype.itemsize}")
+                    x = b.emit(
+                        make_type(element), f"load {element}, ptr {cell.at(b, place)}, align {v.aval.dtype.itemsize}"
+                    )
                     value = b.emit(t, f"insertelement {t.text} {value.text}, {element} {x.text}, i64 {lane}")
             out.append(b.ne(value, 0) if v.aval.dtype.kind == "b" else value)
         return out
