@@ -15,6 +15,7 @@ from funcgrad.lowering.registers.control import Control
 from funcgrad.lowering.registers.kinds import side_by_side
 
 BYTE = np.dtype(np.uint8)
+SIDE_BY_SIDE = 4  # vectors of rows that loop together: each waits for its own divisions and products
 
 
 def control_text(
@@ -131,7 +132,8 @@ class _Kernel:
         e = self.e
         if e.primitive.traits.kind != "loop" or not side_by_side(e):
             return 1
-        lanes = target.lanes(_widest(e))
+        inner = any([q.primitive.traits.kind == "loop" for q in e.params["body"].equations])
+        lanes = target.lanes(_widest(e)) * (SIDE_BY_SIDE if inner else 1)
         while lanes > e.params["length"]:
             lanes //= 2
         return max(lanes, 1)
