@@ -15,6 +15,7 @@ from funcgrad import errors, lowering, nn, numpy, optim, special, tree, tree as 
 from funcgrad.api import (
     Jit,
     ShapeDtypeStruct,
+    cost,
     eval_shape,
     grad,
     hessian,
@@ -60,6 +61,7 @@ __all__ = [
     "Program",
     "ShapeDtypeStruct",
     "config",
+    "cost",
     "errors",
     "eval_shape",
     "float0",

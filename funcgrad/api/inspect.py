@@ -20,8 +20,8 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.errors import ParameterError
 from funcgrad.core.ir import Aval, Program, make_aval
-from funcgrad.lowering.executable import module_text
-from funcgrad.lowering.readable import format_kernels
+from funcgrad.lowering.executable import module_assembly, module_text
+from funcgrad.lowering.readable import format_buffers, format_kernels
 from funcgrad.lowering.simplify import simplify
 from funcgrad.numpy.operands import given_dtype, given_shape
 
@@ -29,7 +29,9 @@ STAGES: dict[str, Callable[[Program], str]] = {
     "program": str,
     "simplified": lambda p: str(simplify(p)),
     "kernels": format_kernels,
+    "buffers": format_buffers,
     "llvm": module_text,
+    "asm": module_assembly,
 }
 
 
@@ -118,14 +120,16 @@ def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: An
     stage
         ``"program"``: as traced. ``"simplified"``: one flat Program without repetition. ``"kernels"``: which
         operations share a pass over the data, where buffers are read as ``name[offset; strides]`` unless in C
-        order. ``"llvm"``: the text that is compiled, for this processor.
+        order. ``"buffers"``: the memory of each value that is stored, in bytes: that of the caller for inputs and
+        results, or a place in the arena, with the kernels that use it first and last, and what lies there at other
+        times. ``"llvm"``: the text that is compiled, for this processor. ``"asm"``: the machine code, as assembly.
 
     Raises
     ------
     ParameterError
         No such stage.
     UnsupportedError
-        Stage ``"llvm"`` of a Program with an operation that has no native form.
+        Stage ``"llvm"`` or ``"asm"`` of a Program with an operation that has no native form.
     """
     require_callable(f, "show")
     if stage not in STAGES:

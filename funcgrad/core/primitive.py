@@ -12,6 +12,7 @@ with a reason, which is what the user reads when a transform needs it.
 | `batch` | ``(size, args, dims, **params) -> (outputs, dims_out)`` |
 | `split` | ``(equation, unknown) -> (known equations, unknown equations)``; default: all or nothing |
 | `emit` | ``(builder, dtype, *registers, **params) -> register``; elementwise ops as instructions |
+| `flops` | operations per element, for `cost`; default: from the traits |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
 """
 
@@ -95,6 +96,7 @@ class Primitive:
             None  # the error for a value that a native check found, and params
         )
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
+        self.flops: int | None = None  # per element, if not what follows from the traits (`lowering.cost`)
         self.emit: Callable[..., Any] | None = None  # (builder, dtype, *registers, **params) -> register
         self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed
         self.declined: dict[str, str] = {}

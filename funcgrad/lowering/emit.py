@@ -10,12 +10,13 @@ and returns 0, or the number of the check that failed. `native_form` says which 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from funcgrad.core.ir import Atom, Equation, Program, Var
 from funcgrad.lowering import blas
+from funcgrad.lowering.buffers import Layout, layout
 from funcgrad.lowering.builder import Shared, Target
 from funcgrad.lowering.layout import VIEWS
 from funcgrad.lowering.loops import STATUS, KernelText, loop_text
@@ -23,7 +24,7 @@ from funcgrad.lowering.reductions import REDUCTIONS
 from funcgrad.lowering.schedule import Kernel, Loop, Product, Schedule, schedule
 from funcgrad.ops.scalar import ELEMENTS
 
-ALIGNMENT = 64
+Call = tuple[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Module:
     text
         LLVM text without its header.
     arena
-        Bytes of scratch memory that a call needs, aligned to 64.
+        The scratch memory that a call needs.
     imports
         External functions by name (BLAS).
     level
@@ -46,7 +47,7 @@ class Module:
     """
 
     text: str
-    arena: int
+    arena: Layout
     imports: tuple[str, ...]
     level: int
     checks: tuple[Equation, ...]
@@ -88,9 +89,29 @@ def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, che
     return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
 
 
-def emit(program: Program, target: Target) -> Module:
-    """The LLVM text of a flat Program, all of whose equations have a native form."""
-    s = schedule(program)
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The kernels of a schedule as functions, without a driver that calls them.
+
+    Attributes
+    ----------
+    text
+        Declarations, helpers, and the functions.
+    calls
+        For each kernel the name of its function, and the buffers for its parameters.
+    imports, level, checks
+        As in a `Module`.
+    """
+
+    text: str
+    calls: tuple[Call, ...]
+    imports: tuple[str, ...]
+    level: int
+    checks: tuple[Equation, ...]
+
+
+def functions_of(s: Schedule, target: Target) -> Functions:
+    """The functions of all kernels; kernels with equal text are one function."""
     shared = Shared()
     names: dict[str, str] = {}
     functions: list[str] = []
@@ -105,28 +126,30 @@ def emit(program: Program, target: Target) -> Module:
             name = names[k.text] = f"k{len(names)}"
             functions.append(k.text.replace("@KERNEL", f"@{name}", 1))
         calls.append((name, k.roots))
-    offsets, arena = _arena(s, calls)
-    slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
     imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)}))
     declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in imports]
-    text = "\n".join(
-        [
-            *declares,
-            shared.text(),
-            *functions,
-            _driver(calls, slots, offsets),
-            "attributes #0 = { noinline nounwind }",
-            "",
-        ]
-    )
-    return Module(text, arena, imports, 1 if loops else 0, tuple(checks))
+    text = "\n".join([*declares, shared.text(), *functions])
+    return Functions(text, tuple(calls), imports, 1 if loops else 0, tuple(checks))
 
 
-Call = tuple[str, tuple[Any, ...]]
+ATTRIBUTES = "attributes #0 = { noinline nounwind }"
+
+
+def emit(program: Program, target: Target) -> Module:
+    """The LLVM text of a flat Program, all of whose equations have a native form."""
+    s = schedule(program)
+    f = functions_of(s, target)
+    places = layout(s, [roots for _, roots in f.calls])
+    offsets = {root: place.offset for root, place in places.places.items()}
+    slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
+    text = "\n".join([f.text, _driver(f.calls, slots, offsets), ATTRIBUTES, ""])
+    return Module(text, places, f.imports, f.level, f.checks)
+
+
 PART = 64  # calls of one function of the driver: code generation is superlinear in the length of a function
 
 
-def _driver(calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
+def _driver(calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
     """``@program``, and the parts that it calls in turn."""
     parts = [calls[i : i + PART] for i in range(0, len(calls), PART)]
     texts = [_part(n, part, slots, offsets) for n, part in enumerate(parts)]
@@ -140,7 +163,7 @@ def _driver(calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int]) -
     return "\n".join([*texts, *lines, "  ret i64 0", "}", ""])
 
 
-def _part(n: int, calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
+def _part(n: int, calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
     lines = [f"define internal i64 @part{n}(ptr %args, ptr %arena, ptr %status) #0 {{", "entry:"]
     for i, (name, roots) in enumerate(calls):
         pointers = []
@@ -158,34 +181,3 @@ def _part(n: int, calls: list[Call], slots: dict[Any, int], offsets: dict[Any, i
             lines += [f"  %s{i} = load i64, ptr %status", f"  %bad{i} = icmp ne i64 %s{i}, 0"]
             lines += [f"  br i1 %bad{i}, label %fail{i}, label %go{i}", f"fail{i}:", f"  ret i64 %s{i}", f"go{i}:"]
     return "\n".join([*lines, "  ret i64 0", "}", ""])
-
-
-def _arena(s: Schedule, calls: list[Call]) -> tuple[dict[Any, int], int]:
-    """An offset for every buffer that is no result; places are reused after the last kernel that touches a buffer."""
-    results = set(s.outputs)
-    first: dict[Any, int] = {}
-    last: dict[Any, int] = {}
-    for k, (_, roots) in enumerate(calls):
-        for r in roots:
-            if r in s.buffers and r not in results:
-                first.setdefault(r, k)
-                last[r] = k
-    offsets: dict[Any, int] = {}
-    placed: list[tuple[int, int, int]] = []  # offset, end, last use
-    total = 0
-    for r in sorted(first, key=first.__getitem__):
-        size = -(-max(_bytes(r, s.buffers[r]), 1) // ALIGNMENT) * ALIGNMENT
-        placed = [p for p in placed if p[2] >= first[r]]
-        at = 0
-        for o, e, _ in sorted(placed):
-            if at + size <= o:
-                break
-            at = max(at, e)
-        offsets[r] = at
-        placed.append((at, at + size, last[r]))
-        total = max(total, at + size)
-    return offsets, total
-
-
-def _bytes(root: Var, shape: tuple[int, ...]) -> int:
-    return prod(shape) * root.aval.dtype.itemsize

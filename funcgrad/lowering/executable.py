@@ -23,10 +23,11 @@ from funcgrad.core.evaluate import set_execute
 from funcgrad.core.ir import Equation, Literal, Program, Var, make_aval
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering import blas
+from funcgrad.lowering.buffers import ALIGNMENT
 from funcgrad.lowering.builder import Target
 from funcgrad.lowering.cache import cached
-from funcgrad.lowering.emit import ALIGNMENT, emit, native_form, native_type
-from funcgrad.lowering.machine import Library, compile_object, header, host, load
+from funcgrad.lowering.emit import Module, emit, native_form, native_type
+from funcgrad.lowering.machine import Library, assembly, compile_object, header, host, load
 from funcgrad.lowering.pool import ArenaPool
 from funcgrad.lowering.simplify import simplify
 
@@ -39,6 +40,16 @@ def this_target() -> Target:
 
 def module_text(program: Program) -> str:
     """The LLVM text of a whole Program, for this processor."""
+    return header() + _module(program).text
+
+
+def module_assembly(program: Program) -> str:
+    """The machine code of a whole Program, for this processor, as assembly."""
+    module = _module(program)
+    return assembly(header() + module.text, module.level)
+
+
+def _module(program: Program) -> Module:
     flat = simplify(program)
     for e in flat.equations:
         if not native_form(e):
@@ -46,7 +57,7 @@ def module_text(program: Program) -> str:
                 f"{e.primitive.name} has no native form yet: this Program runs in stages, some of them with NumPy",
                 source=e.source,
             )
-    return header() + emit(flat, this_target()).text
+    return emit(flat, this_target())
 
 
 class Native:
@@ -65,9 +76,9 @@ class Native:
         code = cached(text, module.level, lambda: compile_object(text, module.level))
         self.library: Library = load([code], ["program"], {name: blas.address(name) for name in module.imports})
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])
-        self.arena = module.arena
+        self.arena = module.arena.size
         self.checks = module.checks
-        self.arenas = ArenaPool(module.arena) if module.arena else None
+        self.arenas = ArenaPool(self.arena) if self.arena else None
         self.free: list[Any] = []  # scratch memory of finished calls
         self.inputs = [(v.aval.shape, v.aval.dtype) for v in program.inputs]
         self.outputs = [(a.aval.shape, a.aval.dtype) for a in program.outputs]
@@ -113,12 +124,21 @@ def _readable(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 @dataclass(slots=True)
 class Stage:
-    """A part of a Program: native code, or one equation for NumPy."""
+    """A part of a flat Program: a Program for native code, or one equation for NumPy.
+
+    `native` is filled by `compile`.
+    """
 
     inputs: tuple[Var, ...]
     outputs: tuple[Var, ...]
-    native: Native | None
+    program: Program | None
     equation: Equation | None
+    native: Native | None = None
+
+    def compile(self) -> None:
+        """Make the native code of the stage, if it is of that kind."""
+        if self.program is not None:
+            self.native = Native(self.program)
 
     def run(self, env: dict[Any, Any]) -> None:
         """Compute the outputs from `env` into `env`."""
@@ -127,12 +147,23 @@ class Stage:
         else:
             e = self.equation
             assert e is not None
-            values = [a.array if isinstance(a, Literal) else env[a] for a in e.inputs]
             try:
-                results = e.primitive.evaluate(*values, **e.params)
+                results = e.primitive.evaluate(*self.operands(env), **e.params)
             except FuncgradError as error:
                 raise error.at(e.source) from None
         env.update(zip(self.outputs, results, strict=True))
+
+    def operands(self, env: dict[Any, Any]) -> list[Any]:
+        """The values that its equation is evaluated on."""
+        assert self.equation is not None
+        return [a.array if isinstance(a, Literal) else env[a] for a in self.equation.inputs]
+
+
+def is_native(program: Program) -> bool:
+    """Whether a flat Program is one native module as it stands."""
+    return all([native_form(e) for e in program.equations]) and all(
+        [native_type(a) for a in (*program.inputs, *program.outputs)]
+    )
 
 
 def stages(program: Program) -> list[Stage]:
@@ -158,7 +189,7 @@ def stages(program: Program) -> list[Stage]:
         used = dict.fromkeys([a for e in equations for a in e.inputs if isinstance(a, Var) and a not in made])
         outputs = tuple([v for e in equations for v in e.outputs if v in needed])
         part = Program(tuple(used), tuple(equations), outputs, program.name)
-        out.append(Stage(tuple(used), outputs, Native(part), None))
+        out.append(Stage(tuple(used), outputs, part, None))
         needed.update(used)
     out.reverse()
     return out
@@ -184,14 +215,13 @@ class Executable:
     def _prepare(self) -> None:
         with self._lock:
             if self._whole is None and self._stages is None:
-                p = self.program
-                whole = all([native_form(e) for e in p.equations]) and all(
-                    [native_type(a) for a in (*p.inputs, *p.outputs)]
-                )
-                if whole:
-                    self._whole = Native(p)
+                if is_native(self.program):
+                    self._whole = Native(self.program)
                 else:
-                    self._stages = stages(p)
+                    cut = stages(self.program)
+                    for stage in cut:
+                        stage.compile()
+                    self._stages = cut
 
     @property
     def whole(self) -> Native | None:

@@ -12,6 +12,9 @@ from typing import Any
 
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Var
 from funcgrad.core.printer import format_literal, format_param, names
+from funcgrad.lowering.buffers import buffer_bytes, layout
+from funcgrad.lowering.emit import functions_of
+from funcgrad.lowering.executable import is_native, stages, this_target
 from funcgrad.lowering.layout import View, row_major
 from funcgrad.lowering.schedule import Library, Loop, Product, Schedule, schedule
 from funcgrad.lowering.simplify import simplify
@@ -23,6 +26,27 @@ def format_kernels(program: Program) -> str:
     return _Formatter(flat, schedule(flat)).text()
 
 
+def format_buffers(program: Program) -> str:
+    """The buffers of a Program under the names that they have in `format_kernels`; stage by stage if it has several."""
+    flat = simplify(program)
+    if is_native(flat):
+        return _buffers(flat)
+    blocks = []
+    for i, stage in enumerate(stages(flat)):
+        if stage.program is not None:
+            blocks.append(f"stage {i}: machine code\n{_buffers(stage.program)}")
+        else:
+            assert stage.equation is not None
+            blocks.append(f"stage {i}: {stage.equation.primitive.name}, with NumPy")
+    return "\n\n".join(blocks)
+
+
+def _buffers(flat: Program) -> str:
+    formatter = _Formatter(flat, schedule(flat))
+    formatter.text()  # gives the names
+    return formatter.buffers()
+
+
 class _Formatter:
     def __init__(self, program: Program, s: Schedule) -> None:
         self.schedule = s
@@ -32,6 +56,7 @@ class _Formatter:
         for v, name in zip(program.inputs, program.input_names or ("",) * len(program.inputs), strict=True):
             self.names[v] = name or next(self.fresh)
         self.program = program
+        self.made_by = {v: e for e in program.equations for v in e.outputs}
 
     def name(self, v: Any) -> str:
         """The name of a value or buffer."""
@@ -60,12 +85,36 @@ class _Formatter:
         results = ", ".join([self.name(v) for v in self.schedule.outputs])
         return "\n".join([*blocks, f"return {results}"])
 
+    def buffers(self) -> str:
+        """A row for every buffer, and the size of the arena."""
+        s = self.schedule
+        calls = functions_of(s, this_target()).calls
+        used: dict[Any, list[int]] = {}
+        for k, (_, roots) in enumerate(calls):
+            for r in roots:
+                used.setdefault(r, []).append(k)
+        arena = layout(s, [roots for _, roots in calls])
+        rows = [["buffer", "type", "bytes", "where", "kernels", "shares its place with"]]
+        for r in (*self.program.inputs, *arena.places, *s.outputs):
+            place = arena.places.get(r)
+            where = f"arena + {place.offset}" if place else "result" if r in s.outputs else "input"
+            shared = [o for o, p in arena.places.items() if place and o is not r and p.shares(place)]
+            first, last = (used[r][0], used[r][-1]) if r in used else ("", "")
+            kernels = f"{first}" if first == last else f"{first}..{last}"
+            size = f"{buffer_bytes(s, r):,}"
+            rows.append([self.name(r), str(r.aval), size, where, kernels, ", ".join([self.name(o) for o in shared])])
+        widths = [max([len(row[i]) for row in rows]) for i in range(6)]
+        lines = ["  ".join([f"{c:{'>' if i == 2 else '<'}{widths[i]}}" for i, c in enumerate(row)]) for row in rows]
+        return "\n".join([*[line.rstrip() for line in lines], f"arena: {arena.size:,} bytes"])
+
     def kernel(self, i: int, k: Any) -> str:
         """One kernel."""
         if isinstance(k, Product):
             b, m, depth = k.x.shape
             sizes = f"{f'{b} x ' if b > 1 else ''}({m},{depth}) @ ({depth},{k.y.shape[2]})"
-            return f"kernel {i}: product {sizes}\n  {self.view(k.out)} = {self.view(k.x)} @ {self.view(k.y)}"
+            line = self.made_by[k.out.root].source
+            text = f"{self.view(k.out)} = {self.view(k.x)} @ {self.view(k.y)}"
+            return f"kernel {i}: product {sizes}\n  {text}{f'   # {line}' if line else ''}"
         if isinstance(k, Library):
             e = k.equation
             left = ", ".join([self.name(v) for v in e.outputs])

@@ -154,6 +154,7 @@ def _select_batch(size: int, args: Any, dims: Any) -> Any:
 
 
 select_p = Op(select, Traits(exact=True, zero="source", kind="elementwise"), domain=SMOOTH)
+select_p.flops = 0
 select_p.abstract = _select_abstract
 select_p.evaluate = lambda c, x, y: (np.where(c, x, y)[()],)
 select_p.batch = _select_batch
@@ -236,4 +237,5 @@ def stop_gradient(x: Operand) -> Any:
 
 stop_gradient_p = elementwise(stop_gradient, numpy=None, dtypes=ALL, exact=True, evaluate=lambda x: x,
                               domain=Domain(smooth="its derivative is zero"))  # fmt: skip
+stop_gradient_p.flops = 0
 stop_gradient_p.def_no_derivative("that is its purpose")

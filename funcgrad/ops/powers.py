@@ -44,6 +44,7 @@ def one_minus_square(x: Operand) -> Any:
 one_minus_square_p = elementwise(
     one_minus_square, numpy=None, dtypes=INEXACT, exact=True, evaluate=lambda x: (1 - x) * (1 + x), domain=SMOOTH
 )
+one_minus_square_p.flops = 3
 one_minus_square_p.def_jvp(lambda x_dot, y, x: neg(mul(x_dot, add(x, x))))  # d(1 - x²) = -2 x dx
 
 # -- roots

@@ -351,6 +351,7 @@ def deg2rad(x: Operand) -> Any:
 
 
 deg2rad_p = elementwise(deg2rad, numpy=np.deg2rad, dtypes=REAL, domain=SMOOTH)
+deg2rad_p.flops = 1
 deg2rad_p.def_linear()
 deg2rad_p.transpose = lambda cts, x: (deg2rad(cts[0]),)
 
@@ -361,5 +362,6 @@ def rad2deg(x: Operand) -> Any:
 
 
 rad2deg_p = elementwise(rad2deg, numpy=np.rad2deg, dtypes=REAL, domain=SMOOTH)
+rad2deg_p.flops = 1
 rad2deg_p.def_linear()
 rad2deg_p.transpose = lambda cts, x: (rad2deg(cts[0]),)
