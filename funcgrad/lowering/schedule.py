@@ -207,6 +207,10 @@ class _Scheduler:
         size = prod([shape[i] for i in batch[0]])
         depth = prod([shape[i] for i in contract[0]])
         rows, columns = (prod([v.aval.shape[i] for i in f]) for v, f in zip((x, y), free, strict=True))
+        if 0 in (size, rows, columns, depth):  # BLAS would leave the result as it is, or write where nothing is
+            zero = Literal(out.aval.dtype.type(0), make_aval((), out.aval.dtype))
+            self._fill(zero, contiguous(out, out.aval.shape), out)
+            return True
         left = self._matrix(x, (*batch[0], *free[0], *contract[0]), (size, rows, depth))
         right = self._matrix(y, (*batch[1], *contract[1], *free[1]), (size, depth, columns))
         whole = contiguous(out, (size, rows, columns))
