@@ -29,7 +29,7 @@ def cost(f: Callable[..., Any], *args: Any, time: bool = True, **kwargs: Any) ->
     args, kwargs
         Its arguments: arrays and numbers; with ``time=False`` also `ShapeDtypeStruct`.
     time
-        Whether to run the kernels and measure them: 10 ms or more for each. Without, nothing is compiled or run.
+        Whether to run the kernels and measure them: 5 ms or more for each. Without, nothing is compiled or run.
 
     Returns
     -------
@@ -53,8 +53,8 @@ def cost(f: Callable[..., Any], *args: Any, time: bool = True, **kwargs: Any) ->
     product, 1 for an element of a reduction (the compensation of sums is not counted), 30 for an elementary
     function such as exp, 0 for choosing, converting and moving, and for integers.
 
-    *Time* is the median of 7 rounds of at least a millisecond, in which machine code calls one kernel over and over, on
-    the values that it meets in `f`. It has no part of Python or of the call, and the operands are in the cache as
+    *Time* is the median of 11 rounds of at least 0.3 ms, in which machine code calls one kernel over and over, on the
+    values that it meets in `f`. It has no part of Python or of the call, and the operands are in the cache as
     far as they fit. An operation of NumPy is timed from Python.
 
     Examples

@@ -27,8 +27,8 @@ from funcgrad.lowering.machine import compile_object, header, load
 from funcgrad.lowering.schedule import Kernel, Library, Schedule, schedule
 from funcgrad.lowering.simplify import simplify
 
-ROUNDS = 7  # the median of so many is taken
-LEAST = 1e-3  # seconds that a round lasts at least
+ROUNDS = 11  # the median of so many is taken
+LEAST = 3e-4  # seconds that a round lasts at least
 
 
 def cost(program: Program, args: Sequence[Any] | None) -> Cost:
