@@ -54,8 +54,8 @@ def cost(f: Callable[..., Any], *args: Any, time: bool = True, **kwargs: Any) ->
     function such as exp, 0 for choosing, converting and moving, and for integers.
 
     *Time* is the median of 11 rounds of at least 0.3 ms, in which machine code calls one kernel over and over, on the
-    values that it meets in `f`. It has no part of Python or of the call, and the operands are in the cache as
-    far as they fit. An operation of NumPy is timed from Python.
+    values that it meets in `f`. It has no part of Python or of the call, and the operands are in the cache as far as
+    they fit. An operation of NumPy is timed from Python, and a matrix product may use several threads.
 
     Examples
     --------

@@ -26,7 +26,7 @@ LARGEST = 1500  # elements of a value
 EXTREMES = {"reduce_max", "reduce_min", "cummax", "cummin", "scatter_max", "scatter_min"}
 """Of equal zeros they may take any, so their zeros have no sign."""
 
-ALL = {name: p for name, p in all_primitives().items() if name != "call"}
+ALL = {name: p for name, p in all_primitives().items() if p.links is None}
 GROUP_E = sorted([name for name, p in ALL.items() if p.traits.exact])
 NATIVE = [
     name
@@ -322,6 +322,7 @@ MOVES: dict[str, Callable[[Values], Any]] = {
 
 def _elementwise(v: Values, name: str) -> Any:
     op: Any = registry[name]
+    assert op.traits.kind == "elementwise", f"say in MOVES on what {name} can be applied"
     x = v.any(op.dtypes.replace("c", ""))
     if name == "select":
         return v.bind(name, v.bind("ne", x, v.like(x)), x, v.like(x))
