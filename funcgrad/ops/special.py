@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.ops import scalar, vecmath
 from funcgrad.ops.arithmetic import add, div, mask_mul, mul, neg
 from funcgrad.ops.elementwise import elementwise
 from funcgrad.ops.exponential import exp, log, log1p
@@ -55,6 +56,7 @@ def _bell(x_dot: Any, x: Any) -> Any:
 
 
 erf_p = elementwise(erf, numpy=None, dtypes=REAL, evaluate=_scipy("erf"), domain=SMOOTH)
+erf_p.emit = scalar.of_floats(vecmath.erf)
 erf_p.def_jvp(lambda x_dot, y, x: _bell(x_dot, x))  # d erf x = 2/√π exp(-x²) dx
 
 
@@ -82,6 +84,7 @@ def erfc(x: Operand) -> Any:
 
 
 erfc_p = elementwise(erfc, numpy=None, dtypes=REAL, evaluate=_scipy("erfc"), domain=SMOOTH)
+erfc_p.emit = scalar.of_floats(vecmath.erfc)
 erfc_p.def_jvp(lambda x_dot, y, x: neg(_bell(x_dot, x)))  # d erfc x = -2/√π exp(-x²) dx
 
 
