@@ -18,6 +18,7 @@ from funcgrad.ops.op import ALL, BITS, INTEGER, Domain, Operand, apply
 PIECEWISE = Domain(smooth="no derivative")
 TRUTH = "a truth value has no derivative"
 WHOLE = "an integer has no derivative"
+UINT = np.dtype(np.uint64)
 
 # -- order
 
@@ -274,7 +275,30 @@ def gcd(x: Operand, y: Operand) -> Any:
     return apply(gcd_p, x, y)
 
 
+def _trailing(b: Any, x: Any) -> Any:
+    """The zeros below the lowest one of x; below the width for x = 0."""
+    x = b.or_(x, 1 << (x.type.bits - 1))
+    return b.intrinsic("ctpop", b.and_(b.not_(x), b.isub(x, 1)))
+
+
+def _gcd_step(b: Any, x: Any, y: Any) -> Any:
+    live = b.ne(y, 0)
+    y = b.lshr(y, _trailing(b, y))
+    low, high = b.intrinsic("umin", x, y), b.intrinsic("umax", x, y)
+    y = b.select(live, b.isub(high, low), 0)
+    return (b.select(live, low, x), y), b.ne(y, 0)
+
+
+def _gcd(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
+    # Stein 1967: x is odd; y is made odd and replaced by the difference, which is even. No divisions.
+    x, y = scalar.absolute(b, dtype, x), scalar.absolute(b, dtype, y)
+    twos = _trailing(b, b.or_(x, y))
+    x = b.select(b.eq(x, 0), y, x)
+    return b.shl(scalar.repeat(b, "gcd", _gcd_step, (b.lshr(x, _trailing(b, x)), y)), twos)
+
+
 gcd_p = elementwise(gcd, numpy=np.gcd, dtypes=INTEGER, exact=True, domain=PIECEWISE)
+gcd_p.emit = _gcd
 gcd_p.def_no_derivative(WHOLE)
 
 
@@ -283,5 +307,11 @@ def lcm(x: Operand, y: Operand) -> Any:
     return apply(lcm_p, x, y)
 
 
+def _lcm(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
+    whole, _, _ = scalar.divide(b, UINT, scalar.absolute(b, dtype, x), _gcd(b, dtype, x, y))
+    return b.imul(whole, scalar.absolute(b, dtype, y))
+
+
 lcm_p = elementwise(lcm, numpy=np.lcm, dtypes=INTEGER, exact=True, domain=PIECEWISE)
+lcm_p.emit = _lcm
 lcm_p.def_no_derivative(WHOLE)

@@ -188,6 +188,23 @@ def _power_in_y(y_dot: Any, z: Any, x: Any, y: Any) -> Any:
     return select(logical_and(eq(x, 0.0), ge(y, 0.0)), 0.0, mul(y_dot, mul(z, log(x))))
 
 
+def _power_step(b: Any, z: Any, x: Any, n: Any) -> Any:
+    rest = b.lshr(n, 1)
+    return (b.select(b.ne(b.and_(n, 1), 0), b.imul(z, x), z), b.imul(x, x), rest), b.ne(rest, 0)
+
+
+def _emit_power(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
+    if dtype.kind == "f":
+        return vecmath.pow(b, x, y)
+    one = b.constant(x.type, 1)
+    if scalar.is_unsigned(dtype):
+        return scalar.repeat(b, "power", _power_step, (one, x, y))
+    negative = b.lt(y, 0)
+    z = scalar.repeat(b, "power", _power_step, (one, x, b.select(negative, b.and_(y, 1), y)))
+    unit = b.or_(b.eq(x, 1), b.eq(x, -1))
+    return b.select(b.and_(negative, b.not_(unit)), 0, z)
+
+
 pow_p = elementwise(
     power, name="pow", numpy=np.power, dtypes=NUMERIC, evaluate=_power,
     domain=Domain((0.2, -2.0), (3.0, 3.0), at={
@@ -201,7 +218,7 @@ pow_p = elementwise(
         (-2.0, 3.0): ((12.0, nan), (-12.0, nan)),
     }),
 )  # fmt: skip
-pow_p.emit = scalar.of_floats(vecmath.pow)
+pow_p.emit = _emit_power
 pow_p.def_jvp(_power_in_x, _power_in_y)  # d x^y = y x^(y - 1) dx + x^y log x dy
 
 # -- hypot

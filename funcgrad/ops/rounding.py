@@ -310,7 +310,17 @@ def nextafter(x: Operand, y: Operand) -> Any:
     return apply(nextafter_p, x, y)
 
 
+def _nextafter(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
+    inward = b.xor(b.gt(y, x), b.gt(x, 0.0))
+    bits = b.bits(x)
+    moved = b.from_bits(b.select(inward, b.isub(bits, 1), b.iadd(bits, 1)))
+    smallest = b.constant(x.type, float(np.finfo(dtype).smallest_subnormal))
+    moved = b.select(b.eq(x, 0.0), b.copysign(smallest, y), moved)
+    return b.select(b.unordered(x, y), b.add(x, y), b.select(b.eq(x, y), y, moved))
+
+
 nextafter_p = elementwise(nextafter, numpy=np.nextafter, dtypes=REAL, exact=True, domain=PIECEWISE)
+nextafter_p.emit = _nextafter
 nextafter_p.def_no_derivative("it acts on the representation of a number, not on its value")
 
 
@@ -324,5 +334,11 @@ def spacing(x: Operand) -> Any:
     return apply(spacing_p, x)
 
 
+def _spacing(b: Any, dtype: Dtype, x: Any) -> Any:
+    x = b.add(x, 0.0)  # -0.0 counts as 0.0
+    return b.sub(b.from_bits(b.iadd(b.bits(x), 1)), x)
+
+
 spacing_p = elementwise(spacing, numpy=np.spacing, dtypes=REAL, exact=True, domain=PIECEWISE)
+spacing_p.emit = _spacing
 spacing_p.def_no_derivative(STEPS)

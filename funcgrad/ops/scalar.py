@@ -99,6 +99,34 @@ def divide(b: Any, dtype: Dtype, x: Any, y: Any) -> tuple[Any, Any, Any]:
     return quotient, b.isub(x, b.imul(quotient, safe)), zero
 
 
+def repeat(b: Any, name: str, step: Callable[..., Any], start: tuple[Any, ...]) -> Any:
+    """The first of the values `start`, after ``values, more = step(b, *values)`` as long as `more` holds in any lane.
+
+    It is a function of the module, called here: loops inside straight-line code would be compiled at every use.
+    """
+    types = [v.type for v in start]
+    result = types[0]
+    name = f"scalar.{name}.{result.suffix}"
+
+    def text() -> str:
+        inner = b.inner(result.lanes)
+        values, more = step(inner, *[inner.value(f"%x{i}", t) for i, t in enumerate(types)])
+        again = inner.any(more)
+        phis = [
+            f"  %x{i} = phi {t.text} [ %start{i}, %entry ], [ {v.text}, %loop ]"
+            for i, (t, v) in enumerate(zip(types, values, strict=True))
+        ]
+        params = ", ".join([f"{t.text} %start{i}" for i, t in enumerate(types)])
+        return "\n".join([
+            f"define internal {result.text} @{name}({params}) noinline nounwind {{",
+            "entry:", "  br label %loop", "loop:", *phis, *inner.lines,
+            f"  br i1 {again.text}, label %loop, label %done", "done:", f"  ret {result.text} {values[0].text}", "}",
+        ])  # fmt: skip
+
+    b.need_function(name, types, [result], text)
+    return b.call(name, *start)[0]
+
+
 # -- conversion
 
 
