@@ -295,6 +295,7 @@ def logaddexp2(x: Operand, y: Operand) -> Any:
 
 
 logaddexp2_p = elementwise(logaddexp2, numpy=np.logaddexp2, dtypes=REAL, domain=_shares(LN2 / 4))
+logaddexp2_p.emit = scalar.of_floats(vecmath.logaddexp2)
 logaddexp2_p.def_jvp(
     # dz = s(ln2 (x - y)) dx + s(ln2 (y - x)) dy
     lambda x_dot, z, x, y: mul(x_dot, sigmoid(mul(_gap(x, y), LN2))),

@@ -111,6 +111,7 @@ erfinv_p = elementwise(
     erfinv, numpy=None, dtypes=REAL, evaluate=_scipy("erfinv"),
     domain=Domain(-0.9, 0.9, at={(1.0,): ((inf,), (inf,)), (-1.0,): ((inf,), (-inf,))}),
 )  # fmt: skip
+erfinv_p.emit = scalar.of_floats(vecmath.erfinv)
 erfinv_p.def_jvp(
     lambda x_dot, y, x: mul(x_dot, mul(exp(square(y)), sqrt_of(pi) / 2.0))  # dy = √π/2 exp(y²) dx
 )
@@ -149,6 +150,7 @@ xlogy_p = elementwise(
         (2.0, 0.0): ((-inf, inf), (0.0, -inf)),
     }),
 )  # fmt: skip
+xlogy_p.emit = scalar.of_floats(vecmath.xlogy)
 xlogy_p.def_jvp(
     lambda x_dot, z, x, y: mul(x_dot, log(y)),  # d(x log y) = log y dx + x / y dy
     # 0 where x = 0, and yet its derivative in x is dy / y there, which a select would make 0
@@ -187,6 +189,7 @@ xlog1py_p = elementwise(
         (2.0, -1.0): ((-inf, inf), (0.0, -inf)),
     }),
 )  # fmt: skip
+xlog1py_p.emit = scalar.of_floats(vecmath.xlog1py)
 xlog1py_p.def_jvp(
     lambda x_dot, z, x, y: mul(x_dot, log1p(y)),  # d(x log(1 + y)) = log(1 + y) dx + x / (1 + y) dy
     lambda y_dot, z, x, y: mask_mul(x, div(y_dot, add(y, 1.0))),  # as in xlogy
