@@ -85,15 +85,17 @@ def _sinc(x: Any, *, order: int = 0) -> Any:
 
 
 def _emit(b: Any, dtype: Dtype, x: Any, *, order: int = 0) -> Any:
-    wide = b.convert(x, b.f64)
+    wide = b.convert(x, b.f64) if order else x
     a = b.abs(wide)
     t = b.mul(a, pi)
-    inner = vecmath.polynomial(b, b.mul(t, t), series(order))
+    t2 = b.mul(t, t)
+    first, *rest = series(order)
+    inner = b.fma(t2, vecmath.polynomial(b, t2, rest), first)
     if order % 2:
         inner = b.mul(inner, t)
     s, c = vecmath.sin_cos_pi(b, a)
-    # 1 / (pi a) must not underflow: beyond 2^53, s is 0
-    outer = vecmath.quotient(b, (s, 0.0), vecmath.times_pi(b, vecmath.clamp(b, a, 0.0, 2.0**500)))
+    # 1 / (pi a) must not underflow; s is 0 from 2^53 on
+    outer = vecmath.quotient(b, (s, 0.0), vecmath.times_pi(b, vecmath.clamp(b, a, 0.0, 2.0**100)))
     for k in range(1, order + 1):
         s, c = c, b.neg(s)  # sin(t + k pi / 2)
         outer = b.div(b.sub(s, b.mul(outer, float(k))), t)
