@@ -18,6 +18,7 @@ import numpy as np
 import scipy.special
 
 from funcgrad.lowering.builder import Builder, Target
+from funcgrad.lowering.executable import this_target
 from funcgrad.ops import vecmath
 
 N = 1000
@@ -131,7 +132,7 @@ def main() -> None:
     options = parser.parse_args()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = Target.from_features(llvm.get_host_cpu_features())
+    target = this_target()
     print(f"{target.vector_bytes}-byte vectors, fma: {target.fma}; NumPy {np.__version__}; ns per element")
     head = " ".join(f"{d:>5}: {'ours':>5} {'theirs':>6} {'ratio':>6} {'emit':>5} {'ms':>5}" for d in ("f64", "f32"))
     print(f"{'':9} {head}")

@@ -294,7 +294,7 @@ def _gcd(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
     x, y = scalar.absolute(b, dtype, x), scalar.absolute(b, dtype, y)
     twos = _trailing(b, b.or_(x, y))
     x = b.select(b.eq(x, 0), y, x)
-    return b.shl(scalar.repeat(b, "gcd", _gcd_step, (b.lshr(x, _trailing(b, x)), y)), twos)
+    return b.shl(scalar.iterate(b, "gcd", _gcd_step, (b.lshr(x, _trailing(b, x)), y)), twos)
 
 
 gcd_p = elementwise(gcd, numpy=np.gcd, dtypes=INTEGER, exact=True, domain=PIECEWISE)

@@ -198,9 +198,9 @@ def _emit_power(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
         return vecmath.pow(b, x, y)
     one = b.constant(x.type, 1)
     if scalar.is_unsigned(dtype):
-        return scalar.repeat(b, "power", _power_step, (one, x, y))
+        return scalar.iterate(b, "power", _power_step, (one, x, y))
     negative = b.lt(y, 0)
-    z = scalar.repeat(b, "power", _power_step, (one, x, b.select(negative, b.and_(y, 1), y)))
+    z = scalar.iterate(b, "power", _power_step, (one, x, b.select(negative, b.and_(y, 1), y)))
     unit = b.or_(b.eq(x, 1), b.eq(x, -1))
     return b.select(b.and_(negative, b.not_(unit)), 0, z)
 

@@ -99,7 +99,7 @@ def divide(b: Any, dtype: Dtype, x: Any, y: Any) -> tuple[Any, Any, Any]:
     return quotient, b.isub(x, b.imul(quotient, safe)), zero
 
 
-def repeat(b: Any, name: str, step: Callable[..., Any], start: tuple[Any, ...]) -> Any:
+def iterate(b: Any, name: str, step: Callable[..., Any], start: tuple[Any, ...]) -> Any:
     """The first of the values `start`, after ``values, more = step(b, *values)`` as long as `more` holds in any lane.
 
     It is a function of the module, called here: loops inside straight-line code would be compiled at every use.

@@ -24,6 +24,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from funcgrad.lowering.builder import Builder, Target, Value
+from funcgrad.lowering.executable import this_target
 from funcgrad.ops import vecmath
 from funcgrad.ops.sinc import sinc_p
 
@@ -46,7 +47,7 @@ FLAGS = {64: FEATURES.flatten(), 32: "", 16: ""}
 
 def needs(vector_bytes: int) -> None:
     """Skip the test on a CPU without these vectors."""
-    if vector_bytes > Target.from_features(FEATURES).vector_bytes:
+    if vector_bytes > this_target().vector_bytes:
         pytest.skip(f"this CPU has no vectors of {vector_bytes} bytes")
 
 
@@ -344,7 +345,7 @@ def test_every_vector_width_computes_the_same_bits(name: str, dtype: Any) -> Non
     needs(32)
     args = tuple(a[::7] for a in measured_at(name, dtype)[0])
     for vector_bytes, fma, lanes in ((64, True, 0), (64, False, 0), (16, False, 0), (32, True, 1), (16, False, 1)):
-        if vector_bytes <= Target.from_features(FEATURES).vector_bytes:
+        if vector_bytes <= this_target().vector_bytes:
             one = compiled(name, dtype, 32, fma)(*args)
             other = compiled(name, dtype, vector_bytes, fma, lanes)(*args)
             np.testing.assert_array_equal(other, one)
@@ -420,7 +421,7 @@ def test_exact_results() -> None:
 @pytest.mark.parametrize("name", UNARY)
 def test_all_floats(name: str, fma: bool) -> None:
     needs(32)
-    f = compiled(name, f32, Target.from_features(FEATURES).vector_bytes, fma)
+    f = compiled(name, f32, this_target().vector_bytes, fma)
     largest = 0.0
     for start in range(0, 1 << 32, 1 << 22):
         x = np.arange(start, start + (1 << 22), dtype=np.uint64).astype(np.uint32).view(f32)
@@ -517,7 +518,7 @@ def test_rounding_and_its_substitute(dtype: Any) -> None:
         with np.errstate(all="ignore"):
             expected = getattr(np, name)(x)
         for vector_bytes in (16, 32):
-            if vector_bytes <= Target.from_features(FEATURES).vector_bytes:
+            if vector_bytes <= this_target().vector_bytes:
                 got = Compiled(lambda b, x, name=name: getattr(b, name)(x), dtype, vector_bytes, fma=False)(x)
                 np.testing.assert_array_equal(got, expected)
                 assert (np.signbit(got) == np.signbit(expected))[~np.isnan(x)].all()

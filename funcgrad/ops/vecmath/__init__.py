@@ -14,7 +14,7 @@ from funcgrad.ops.vecmath.exponential import clamp, exp, exp2, expm1, sigmoid
 from funcgrad.ops.vecmath.half_turns import sin_cos_pi, times_pi
 from funcgrad.ops.vecmath.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from funcgrad.ops.vecmath.inverse import acos, asin, atan, atan2
-from funcgrad.ops.vecmath.inverse_error_function import erfinv
+from funcgrad.ops.vecmath.inverse_erf import erfinv
 from funcgrad.ops.vecmath.logarithm import log, log1p, log2, log10, logaddexp
 from funcgrad.ops.vecmath.powers import cbrt, hypot, pow
 from funcgrad.ops.vecmath.products import logaddexp2, xlog1py, xlogy
