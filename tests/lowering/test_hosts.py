@@ -13,7 +13,7 @@ import funcgrad.numpy as fnp
 from funcgrad.core.evaluate import run
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import bind1, eagerly
-from funcgrad.lowering.executable import Executable, this_target
+from funcgrad.lowering.executable import Executable, module_text, this_target
 from funcgrad.lowering.machine import Host, host, overridden
 from tests.lowering import test_native_ops
 from tests.lowering.test_native_ops import DTYPES, ELEMENTWISE, OPS, edges, operands, same_bits
@@ -193,6 +193,15 @@ def test_value_and_gradient_of_a_layer(lesser: Host) -> None:
     loss = lambda w, x, y: np.mean((np.tanh(x @ w) - y) ** 2)
     for a, b in zip(*found_and_expected(lambda *args: fg.value_and_grad(loss)(*args), [w, x, y]), strict=True):
         np.testing.assert_allclose(a, b, 1e-13, 1e-15)
+
+
+def test_the_text_asks_for_what_the_processor_has(lesser: Host) -> None:
+    target = this_target()
+    text = module_text(fg.make_program(lambda x: (*elementary(x), np.floor(x), np.rint(x)))(np.ones(100)))
+    assert ("@llvm.fma" in text) == target.fma
+    assert ("@llvm.floor" in text) == ("@llvm.rint" in text) == target.rounding
+    assert f"<{target.lanes(8)} x double>" in text
+    assert f"<{target.lanes(4)} x double>" not in text
 
 
 # -- every op

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import funcgrad as fg
+import funcgrad.numpy as fnp
 from funcgrad.core.evaluate import run
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import bind1, eagerly
@@ -104,6 +105,27 @@ def test_every_op_has_a_native_form_for_every_dtype_it_takes(name: str) -> None:
         tolerance = 0.0 if op.traits.exact or found.dtype.kind not in "fc" else 8 * np.finfo(found.dtype).eps
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(found, expected, tolerance, tolerance, err_msg=dtype)
+
+
+@pytest.mark.parametrize("name", ["pow", "gcd", "lcm"])
+@pytest.mark.parametrize("dtype", DTYPES[1:9])
+def test_loops_of_integers(name: str, dtype: str) -> None:
+    random, i = np.random.default_rng(2), np.iinfo(dtype)
+    for low, high in ((i.min, i.max), (max(i.min, -20), 20)):
+        x, y = (random.integers(low, high, 997, dtype, endpoint=True) for _ in range(2))
+        x[:20], y[10:30], x[30:40], y[35:45] = 0, 0, i.min, i.max
+        found, expected = compiled_and_evaluated(lambda x, y: bind1(registry[name], x, y), [x, y])
+        assert same_bits(found[0], expected[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_neighbours_of_any_float(dtype: str) -> None:
+    random, word = np.random.default_rng(3), np.dtype(f"u{np.dtype(dtype).itemsize}")
+    x, y = (random.integers(0, np.iinfo(word).max, 9973, word, endpoint=True).view(dtype) for _ in range(2))
+    for f, args in ((fnp.nextafter, [x, y]), (fnp.nextafter, [x, x]), (fnp.spacing, [x])):
+        with np.errstate(all="ignore"):
+            found, expected = compiled_and_evaluated(f, args)
+        assert same_bits(found[0], expected[0])
 
 
 @pytest.mark.parametrize("order", range(7))
