@@ -12,7 +12,6 @@ with a reason, which is what the user reads when a transform needs it.
 | `batch` | ``(size, args, dims, **params) -> (outputs, dims_out)`` |
 | `split` | ``(equation, unknown) -> (known equations, unknown equations)``; default: all or nothing |
 | `emit` | ``(builder, dtype, *registers, **params) -> register``; elementwise ops as instructions |
-| `check` | as `emit`, of a check: ``-> (register, where it fails)`` |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
 """
 
@@ -91,10 +90,12 @@ class Primitive:
         self.links: Callable[[dict[str, Any]], Links] | None = None
         self.effects_of: Callable[[dict[str, Any]], frozenset[str]] = _no_effects
         self.guarded: Primitive | None = None
-        self.check: Callable[..., Any] | None = None
-        self.fault: Callable[..., Exception] | None = None  # the error for a value that `check` found, and params
+        self.check: Callable[..., Any] | None = None  # as `emit`, of a check: -> (register, where it fails)
+        self.fault: Callable[..., Exception] | None = (
+            None  # the error for a value that a native check found, and params
+        )
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
-        self.emit: Callable[..., Any] | None = None
+        self.emit: Callable[..., Any] | None = None  # (builder, dtype, *registers, **params) -> register
         self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed
         self.declined: dict[str, str] = {}
         registry[name] = self

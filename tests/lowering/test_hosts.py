@@ -16,7 +16,8 @@ from funcgrad.core.trace import bind1, eagerly
 from funcgrad.lowering.executable import Executable, module_text, this_target
 from funcgrad.lowering.machine import Host, host, overridden
 from tests.lowering import test_native_ops
-from tests.lowering.test_native_ops import DTYPES, ELEMENTWISE, OPS, edges, operands, same_bits
+from tests.lowering.test_elementwise import ELEMENTWISE, operands
+from tests.lowering.test_native_ops import DTYPES, OPS, edges, same_bits
 from tests.lowering.test_native_programs import SHAPES, draw_array, random_program
 
 NATIVE = host()
