@@ -64,7 +64,7 @@ def native_form(e: Equation) -> bool:
         return False
     kind, name = e.primitive.traits.kind, e.primitive.name
     if kind == "elementwise":
-        return e.primitive.emit is not None and (e.primitive.name != "pow" or e.outputs[0].aval.dtype.kind == "f")
+        return e.primitive.emit is not None
     if kind == "reduce":
         return name in REDUCTIONS and isinstance(e.inputs[0], Var)
     if kind == "index":

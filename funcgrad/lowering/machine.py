@@ -53,7 +53,8 @@ class Host:
     @property
     def vector_bytes(self) -> int:
         """The width of a vector register that kernels should use: 64, 32 or 16."""
-        return 64 if self.has("avx512f") else 32 if self.has("avx2") else 16
+        wide = all([self.has(name) for name in ("avx512f", "avx512dq", "avx512vl")])
+        return 64 if wide else 32 if self.has("avx2") else 16
 
     @property
     def fma(self) -> bool:

@@ -15,6 +15,7 @@ from funcgrad.base.errors import ShapeError
 from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Linear, Traits
 from funcgrad.core.trace import bind1
+from funcgrad.ops import scalar
 from funcgrad.ops.arithmetic import select, sub
 from funcgrad.ops.broadcasting import MOVE, align, broadcast, reduce_sum
 from funcgrad.ops.op import LINEAR, Op, Operand, aval_of, constant, literal_of, zeros_of
@@ -66,6 +67,7 @@ convert_p = Op(convert, Traits(exact=True, kind="elementwise"), domain=LINEAR)
 convert_p.flops = 0
 convert_p.abstract = lambda x, *, dtype, weak: (make_aval(x.shape, dtype, weak),)
 convert_p.evaluate = lambda x, **params: (_convert(x, **params),)
+convert_p.emit = scalar.convert
 convert_p.hidden_params = {"weak": False}
 convert_p.batch = lambda size, args, dims, *, dtype, weak: (convert_p_bind(args[0], dtype), dims)
 

@@ -105,7 +105,7 @@ def expm1_pair(b: Builder, x: Value, down: int) -> tuple[Pair, Value]:
 
 def keep_small(b: Builder, x: Value, y: Value) -> Value:
     """x where it is so small that f(x) = x + O(x²) rounds to x: keeps −0 and subnormal numbers; else y."""
-    return b.select(b.lt(b.abs(x), 0.5 ** (format_of(x).digits + 1)), x, y)
+    return b.select(b.lt(b.abs(x), 0.5 ** format_of(x).digits), x, y)
 
 
 def expm1(b: Builder, x: Value) -> Value:
