@@ -67,7 +67,7 @@ def native_form(e: Equation) -> bool:
     if kind == "reduce":
         return name in REDUCTIONS and isinstance(e.inputs[0], Var)
     if kind == "index":
-        return name in VIEWS or name in ("pad", "concatenate", "iota")
+        return name in VIEWS or name in ("pad", "concatenate", "iota", "banded")
     if kind == "check":
         return e.primitive.check is not None and isinstance(e.inputs[0], Var)
     if kind == "gather":

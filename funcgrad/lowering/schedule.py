@@ -236,6 +236,8 @@ class _Scheduler:
             self._pad(e, out)
         elif name == "concatenate":
             self._concatenate(e, out)
+        elif name == "banded":
+            self._banded(e, out)
         elif len(e.inputs) == 1 and isinstance(e.inputs[0], Var):
             x = e.inputs[0]
             view = view_of(e, self.views[x])
@@ -276,6 +278,14 @@ class _Scheduler:
             stop = tuple([at + n if i == axis else m for i, m in enumerate(whole.shape)])
             self.write(Write(x, whole.sliced(start, stop, (1,) * len(whole.shape))), out)
             at += n
+
+    def _banded(self, e: Equation, out: Var) -> None:
+        whole = contiguous(out, out.aval.shape)
+        for start, stop, value in e.params["boxes"]:
+            box = whole.sliced(start, stop, (1,) * len(start))
+            self.write(Write(Literal(value, make_aval(box.shape, out.aval.dtype)), box), out)
+        for line, (offset, step) in zip(e.inputs, e.params["places"], strict=True):
+            self.write(Write(line, View(out, line.aval.shape, offset, (step,))), out)
 
     def write(self, write: Write, out: Var, shape: Shape | None = None) -> None:
         """Store a value into (a part of) the buffer of `out`, after what has been stored there before."""
