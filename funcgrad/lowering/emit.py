@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from funcgrad.core.ir import Atom, Equation, Program, Var
-from funcgrad.lowering import blas
+from funcgrad.lowering import blas, tile
 from funcgrad.lowering.builder import Shared, Target
 from funcgrad.lowering.layout import VIEWS
 from funcgrad.lowering.loops import STATUS, KernelText, loop_text
@@ -85,7 +85,8 @@ def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, che
     if isinstance(kernel, Loop):
         return loop_text(kernel, s.views, target, shared, checks)
     assert isinstance(kernel, Product)
-    return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
+    text = tile.tile_text(kernel, target, shared) if tile.fits(kernel) else blas.product_text(kernel)
+    return KernelText(text, (kernel.x.root, kernel.y.root, kernel.out.root), True)
 
 
 def emit(program: Program, target: Target) -> Module:
@@ -107,7 +108,7 @@ def emit(program: Program, target: Target) -> Module:
         calls.append((name, k.roots))
     offsets, arena = _arena(s, calls)
     slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
-    imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)}))
+    imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product) and not tile.fits(k)}))
     declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in imports]
     text = "\n".join(
         [

@@ -206,6 +206,11 @@ class _Scheduler:
         shape = x.aval.shape
         size = prod([shape[i] for i in batch[0]])
         depth = prod([shape[i] for i in contract[0]])
+        if depth == 0:  # BLAS would leave a vector as it was
+            self._fill(
+                Literal(out.aval.dtype.type(0), make_aval((), out.aval.dtype)), contiguous(out, out.aval.shape), out
+            )
+            return True
         rows, columns = (prod([v.aval.shape[i] for i in f]) for v, f in zip((x, y), free, strict=True))
         left = self._matrix(x, (*batch[0], *free[0], *contract[0]), (size, rows, depth))
         right = self._matrix(y, (*batch[1], *contract[1], *free[1]), (size, depth, columns))
