@@ -41,7 +41,8 @@ class Traits:
     zero
         How structural zeros go through it as a linear operation: ``keep`` (linear in one operand), ``source``
         (its zeros are structural: select, pad, scatter against a literal zero), ``product`` (bilinear, guarded
-        by the primitive `guarded`), ``sum`` (structural only if all terms are), ``guard`` (a guarded product).
+        by the primitive `guarded`), ``sum`` (structural only if all terms are), ``guard`` (a guarded product: the
+        first operand itself where that is 0).
     kind
         How it is lowered: elementwise, reduce, index, dot, gather, scatter, cumulative, program …
     """

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from funcgrad.core.ir import Atom, Equation, Program, Var
-from funcgrad.lowering import blas
+from funcgrad.lowering import blas, tile
 from funcgrad.lowering.buffers import Layout, layout
 from funcgrad.lowering.builder import Shared, Target
 from funcgrad.lowering.layout import VIEWS
@@ -68,7 +68,7 @@ def native_form(e: Equation) -> bool:
     if kind == "reduce":
         return name in REDUCTIONS and isinstance(e.inputs[0], Var)
     if kind == "index":
-        return name in VIEWS or name in ("pad", "concatenate", "iota")
+        return name in VIEWS or name in ("pad", "concatenate", "iota", "banded")
     if kind == "check":
         return e.primitive.check is not None and isinstance(e.inputs[0], Var)
     if kind == "gather":
@@ -86,7 +86,8 @@ def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, che
     if isinstance(kernel, Loop):
         return loop_text(kernel, s.views, target, shared, checks)
     assert isinstance(kernel, Product)
-    return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
+    text = tile.tile_text(kernel, target, shared) if tile.fits(kernel) else blas.product_text(kernel)
+    return KernelText(text, (kernel.x.root, kernel.y.root, kernel.out.root), True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def functions_of(s: Schedule, target: Target) -> Functions:
             name = names[k.text] = f"k{len(names)}"
             functions.append(k.text.replace("@KERNEL", f"@{name}", 1))
         calls.append((name, k.roots))
-    imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)}))
+    imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product) and not tile.fits(k)}))
     declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in imports]
     text = "\n".join([*declares, shared.text(), *functions])
     return Functions(text, tuple(calls), imports, 1 if loops else 0, tuple(checks))

@@ -206,6 +206,11 @@ class _Scheduler:
         shape = x.aval.shape
         size = prod([shape[i] for i in batch[0]])
         depth = prod([shape[i] for i in contract[0]])
+        if depth == 0:  # BLAS would leave a vector as it was
+            self._fill(
+                Literal(out.aval.dtype.type(0), make_aval((), out.aval.dtype)), contiguous(out, out.aval.shape), out
+            )
+            return True
         rows, columns = (prod([v.aval.shape[i] for i in f]) for v, f in zip((x, y), free, strict=True))
         if 0 in (size, rows, columns, depth):  # BLAS would leave the result as it is, or write where nothing is
             zero = Literal(out.aval.dtype.type(0), make_aval((), out.aval.dtype))
@@ -240,6 +245,8 @@ class _Scheduler:
             self._pad(e, out)
         elif name == "concatenate":
             self._concatenate(e, out)
+        elif name == "banded":
+            self._banded(e, out)
         elif len(e.inputs) == 1 and isinstance(e.inputs[0], Var):
             x = e.inputs[0]
             view = view_of(e, self.views[x])
@@ -255,21 +262,22 @@ class _Scheduler:
 
     def _pad(self, e: Equation, out: Var) -> None:
         x, fill = e.inputs
-        p = e.params
+        before, between = e.params["before"], e.params["between"]
         whole = contiguous(out, out.aval.shape)
-        self._fill(fill, whole, out)
-        step = tuple([i + 1 for i in p["between"]])
-        stop = tuple([b + (n - 1) * s + 1 if n else b for b, n, s in zip(p["before"], x.aval.shape, step, strict=True)])
-        self.write(Write(x, whole.sliced(p["before"], stop, step)), out)
+        step = tuple([i + 1 for i in between])
+        stop = tuple([b + (n - 1) * s + 1 if n else b for b, n, s in zip(before, x.aval.shape, step, strict=True)])
+        for box in [whole] if any(between) else _frame(whole, before, stop):
+            self._fill(fill, box, out)
+        self.write(Write(x, whole.sliced(before, stop, step)), out, self.writers.get(out, 0) if any(between) else 0)
 
     def _fill(self, value: Atom, target: View, out: Var) -> None:
         if isinstance(value, Literal):
-            self.write(Write(value, target), out, target.shape)
+            self.write(Write(value, target), out)
         else:
             spread = Var(value.aval)
             self.store(value)
             self.views[spread] = self.views[value].broadcast(target.shape, ())
-            self.write(Write(spread, target), out, target.shape)
+            self.write(Write(spread, target), out)
 
     def _concatenate(self, e: Equation, out: Var) -> None:
         axis, at = e.params["axis"], 0
@@ -281,10 +289,18 @@ class _Scheduler:
             self.write(Write(x, whole.sliced(start, stop, (1,) * len(whole.shape))), out)
             at += n
 
-    def write(self, write: Write, out: Var, shape: Shape | None = None) -> None:
-        """Store a value into (a part of) the buffer of `out`, after what has been stored there before."""
-        shape = write.value.aval.shape if shape is None else shape
-        k = self.join(shape, (write.value,), (), self.writers.get(out, 0))
+    def _banded(self, e: Equation, out: Var) -> None:
+        whole = contiguous(out, out.aval.shape)
+        for start, stop, value in e.params["boxes"]:
+            box = whole.sliced(start, stop, (1,) * len(start))
+            self.write(Write(Literal(value, make_aval(box.shape, out.aval.dtype)), box), out)
+        filled = self.writers[out]
+        for line, (offset, step) in zip(e.inputs, e.params["places"], strict=True):
+            self.write(Write(line, View(out, line.aval.shape, offset, (step,))), out, filled)
+
+    def write(self, write: Write, out: Var, after: int = 0) -> None:
+        """Store a value into (a part of) the buffer of `out`, after kernels (as bits) that write to the same places."""
+        k = self.join(write.target.shape, (write.value,), (), after)
         self._loop(k).writes.append(write)
         self.views.setdefault(out, contiguous(out, out.aval.shape))
         self.writers[out] = self.writers.get(out, 0) | 1 << k
@@ -393,6 +409,18 @@ class _Scheduler:
             self.write(Write(a, contiguous(root, a.aval.shape)), root)
             out.append(root)
         return out
+
+
+def _frame(whole: View, start: Shape, stop: Shape) -> list[View]:
+    """Boxes that cover what lies outside of a box, without overlap."""
+    boxes, low, high = [], [0] * len(start), list(whole.shape)
+    for axis, (b, e) in enumerate(zip(start, stop, strict=True)):
+        for first, last in ((0, b), (e, whole.shape[axis])):
+            ends = [*low[:axis], first, *low[axis + 1 :]], [*high[:axis], last, *high[axis + 1 :]]
+            if all([i < j for i, j in zip(*ends, strict=True)]):
+                boxes.append(whole.sliced(tuple(ends[0]), tuple(ends[1]), (1,) * len(start)))
+        low[axis], high[axis] = b, e
+    return boxes
 
 
 def _readable(view: View) -> bool:

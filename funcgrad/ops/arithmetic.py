@@ -191,7 +191,7 @@ mask_mul_p = elementwise(
 mask_mul_p.emit = lambda b, dtype, t, c: b.select(b.eq(t, 0.0), t, b.mul(t, c))
 mask_mul_p.def_jvp(lambda t_dot, z, t, c: mask_mul(t_dot, c), lambda c_dot, z, t, c: mask_mul(t, c_dot))
 mask_mul_p.transpose = _mask_mul_transpose
-mask_mul_p.neutral = {1: 1}
+mask_mul_p.neutral = {0: 1, 1: 1}
 mul_p.guarded = mask_mul_p
 
 

@@ -154,3 +154,30 @@ def test_complex_programs_run_with_numpy() -> None:
     f = lambda x: np.real(np.exp(1j * x)) * 2.0
     assert np.isclose(float(fg.jit(f)(1.0)), 2 * np.cos(1.0))
     assert np.isclose(float(fg.jit(fg.grad(f))(1.0)), -2 * np.sin(1.0))
+
+
+def test_parts_of_a_result_are_written_once_and_together() -> None:
+    from funcgrad.lowering.schedule import Loop, schedule
+    from funcgrad.lowering.simplify import simplify
+
+    def written(f: Any, x: Any) -> tuple[int, int]:
+        """How many elements the loops store, and how many loops there are."""
+        kernels = schedule(simplify(fg.make_program(f)(x))).kernels
+        loops = [k for k in kernels if isinstance(k, Loop)]
+        return sum([math.prod(k.shape) * len(k.writes) for k in loops]), len(loops)
+
+    x = np.arange(24.0).reshape(4, 6)
+    for widths in (((1, 2), (3, 0)), ((0, 0), (0, 1)), ((2, 2), (2, 2))):
+        found = fg.jit(lambda x, w=widths: np.pad(x * 2.0, w, constant_values=7.0))(x)
+        assert np.array_equal(found, np.pad(x * 2.0, widths, constant_values=7.0))
+        assert written(lambda x, w=widths: np.pad(x * 2.0, w), x)[0] == found.size
+    for shape in ((0, 3), (2, 0), (0, 0)):
+        empty = np.zeros(shape)
+        found = fg.jit(lambda x: np.pad(x, ((1, 2), (0, 1)), constant_values=-0.0))(empty)
+        assert same_bits(found, np.pad(empty, ((1, 2), (0, 1)), constant_values=-0.0))
+    assert written(lambda x: np.concatenate([x * 2.0, x + 1.0, x * x], 1), x) == (72, 1)
+    assert written(lambda x: np.concatenate([x[:1], x[1:]]), x)[0] == 24
+    spread = fg.jit(lambda x: fg.grad(lambda y: np.sum(y[::2, 1:] ** 2))(x))(x)  # a pad between elements
+    expected = np.zeros_like(x)
+    expected[::2, 1:] = 2 * x[::2, 1:]
+    assert np.array_equal(spread, expected)
