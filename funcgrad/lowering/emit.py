@@ -17,10 +17,12 @@ from typing import Any
 from funcgrad.core.ir import Atom, Equation, Program, Var
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Shared, Target
-from funcgrad.lowering.layout import VIEWS
-from funcgrad.lowering.loops import STATUS, KernelText, loop_text
+from funcgrad.lowering.kernels import Kernel, Loop, Product, Scatter, Schedule, Walk, touched
+from funcgrad.lowering.loops import STATUS, loop_text
+from funcgrad.lowering.nests import KernelText
 from funcgrad.lowering.reductions import REDUCTIONS
-from funcgrad.lowering.schedule import Kernel, Loop, Product, Schedule, schedule
+from funcgrad.lowering.schedule import schedule
+from funcgrad.lowering.walks import scatter_text, walk_text
 from funcgrad.ops.scalar import ELEMENTS
 
 ALIGNMENT = 64
@@ -52,6 +54,10 @@ class Module:
     checks: tuple[Equation, ...]
 
 
+EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update", "argreduce")
+"""Kinds all of whose operations have a native form; see `native_form` for the others."""
+
+
 def native_type(atom: Atom) -> bool:
     """Whether native code can hold values of this type."""
     return atom.aval.dtype.name in ELEMENTS
@@ -65,25 +71,25 @@ def native_form(e: Equation) -> bool:
     if kind == "elementwise":
         return e.primitive.emit is not None and (e.primitive.name != "pow" or e.outputs[0].aval.dtype.kind == "f")
     if kind == "reduce":
-        return name in REDUCTIONS and isinstance(e.inputs[0], Var)
-    if kind == "index":
-        return name in VIEWS or name in ("pad", "concatenate", "iota")
+        return name in REDUCTIONS
     if kind == "check":
-        return e.primitive.check is not None and isinstance(e.inputs[0], Var)
-    if kind == "gather":
-        x, index = e.inputs[:2]
-        return isinstance(x, Var) and x.aval.size > 0 and index.aval.ndim > 0
-    if kind == "dot" and e.params["contract"] == ((), ()) == e.params["batch"]:
-        return True
-    if kind != "dot" or e.outputs[0].aval.dtype.kind != "f":
-        return False
-    return all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
+        return e.primitive.check is not None
+    if kind == "cumulative":
+        return e.primitive.recurrence is not None
+    if kind == "dot":
+        loops = e.outputs[0].aval.dtype.kind != "f" or not e.params["contract"][0]
+        return loops or all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
+    return kind in EVERY
 
 
 def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
     """The function of one kernel; the checks in it are appended to `checks`."""
     if isinstance(kernel, Loop):
         return loop_text(kernel, s.views, target, shared, checks)
+    if isinstance(kernel, Walk):
+        return walk_text(kernel, s.views, target, shared)
+    if isinstance(kernel, Scatter):
+        return scatter_text(kernel, s.views, target, shared)
     assert isinstance(kernel, Product)
     return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
 
@@ -99,12 +105,14 @@ def emit(program: Program, target: Target) -> Module:
     checks: list[Equation] = []
     for kernel in s.kernels:
         k = kernel_text(kernel, s, target, shared, checks)
+        unknown = set(k.roots) - {STATUS} - touched(kernel, s.views)
+        assert not unknown, "a kernel touches what `inplace` does not know"
         loops |= k.loops
         name = names.get(k.text)
         if name is None:
             name = names[k.text] = f"k{len(names)}"
             functions.append(k.text.replace("@KERNEL", f"@{name}", 1))
-        calls.append((name, k.roots))
+        calls.append((name, tuple([s.shared.get(r, r) for r in k.roots])))
     offsets, arena = _arena(s, calls)
     slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
     imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)}))

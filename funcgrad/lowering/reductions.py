@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from funcgrad.base.dtypes import Dtype
+from funcgrad.base.dtypes import INT, Dtype, highest, lowest
 from funcgrad.lowering.builder import Builder, Value
 
 
@@ -19,11 +17,15 @@ from funcgrad.lowering.builder import Builder, Value
 class Reduction:
     """An accumulator of some carries: how it starts, takes a value in, folds its lanes, and ends."""
 
-    width: int
-    identity: float
-    take: Callable[[Builder, Dtype, list[Value], Value], list[Value]]
+    start: tuple[tuple[Dtype | None, float], ...]  # the carries: a dtype (None: of the operand) and a constant
+    take: Callable[..., list[Value]]  # (builder, dtype, carries, value[, its position]) -> carries
     join: Callable[[Builder, Dtype, list[Value], list[Value]], list[Value]]
     finish: Callable[[Builder, Dtype, list[Value]], Value]
+
+    @property
+    def width(self) -> int:
+        """How many carries there are."""
+        return len(self.start)
 
 
 def _two_sum(b: Builder, s: Value, c: Value, x: Value) -> list[Value]:
@@ -53,8 +55,7 @@ def _sum_finish(b: Builder, dtype: Dtype, acc: list[Value]) -> Value:
 
 def _simple(identity: float, combine: Callable[[Builder, Dtype, Value, Value], Value]) -> Reduction:
     return Reduction(
-        1,
-        identity,
+        ((None, identity),),
         lambda b, dtype, acc, x: [combine(b, dtype, acc[0], x)],
         lambda b, dtype, acc, other: [combine(b, dtype, acc[0], other[0])],
         lambda b, dtype, acc: acc[0],
@@ -74,29 +75,49 @@ def _smaller(b: Builder, dtype: Dtype, acc: Value, x: Value) -> Value:
 
 
 def _pick(b: Builder, dtype: Dtype, how: str, acc: Value, x: Value) -> Value:
-    sign = "u" if dtype.kind in "bu" else "s"
-    t = x.type
-    return b.select(b.emit(t.with_element("i1"), f"icmp {sign}{how} {t.text} {x.text}, {acc.text}"), x, acc)
+    return b.select(_compare(b, dtype, how, x, acc), x, acc)
+
+
+def _compare(b: Builder, dtype: Dtype, how: str, x: Value, y: Value) -> Value:
+    sign, t = "u" if dtype.kind in "bu" else "s", x.type
+    return b.emit(t.with_element("i1"), f"icmp {sign}{how} {t.text} {x.text}, {y.text}")
 
 
 def _product(b: Builder, dtype: Dtype, acc: Value, x: Value) -> Value:
     return b.mul(acc, x) if dtype.kind == "f" else b.imul(acc, x)
 
 
-SUM = Reduction(2, 0, _sum_take, _sum_join, _sum_finish)
+def _position(beats: str, identity: Callable[[Dtype], float]) -> Callable[[Dtype], Reduction]:
+    """The first position of an extreme: the carries are the best value so far and its position."""
+
+    def better(b: Builder, dtype: Dtype, x: Value, best: Value) -> Value:
+        if dtype.kind != "f":
+            return _compare(b, dtype, beats, x, best)
+        return b.or_(b.compare(beats, x, best), b.and_(b.isnan(x), b.not_(b.isnan(best))))
+
+    def take(b: Builder, dtype: Dtype, acc: list[Value], x: Value, at: Value) -> list[Value]:
+        wins = better(b, dtype, x, acc[0])
+        return [b.select(wins, x, acc[0]), b.select(wins, at, acc[1])]
+
+    def join(b: Builder, dtype: Dtype, acc: list[Value], other: list[Value]) -> list[Value]:
+        wins, loses = better(b, dtype, other[0], acc[0]), better(b, dtype, acc[0], other[0])
+        wins = b.or_(wins, b.and_(b.not_(loses), b.lt(other[1], acc[1])))
+        return [b.select(wins, y, x) for x, y in zip(acc, other, strict=True)]
+
+    # an element equal to the identity does not beat it: then all are equal to it, and the first is at 0
+    return lambda dtype: Reduction(((None, identity(dtype)), (INT, 0)), take, join, lambda b, dtype, acc: acc[1])
+
+
+SUM = Reduction(((None, 0), (None, 0)), _sum_take, _sum_join, _sum_finish)
+
+
 REDUCTIONS: dict[str, Callable[[Dtype], Reduction]] = {
     "reduce_sum": lambda dtype: SUM,
     "reduce_prod": lambda dtype: _simple(1, _product),
-    "reduce_max": lambda dtype: _simple(_lowest(dtype), _larger),
-    "reduce_min": lambda dtype: _simple(_highest(dtype), _smaller),
+    "reduce_max": lambda dtype: _simple(lowest(dtype), _larger),
+    "reduce_min": lambda dtype: _simple(highest(dtype), _smaller),
     "reduce_any": lambda dtype: _simple(0, lambda b, d, acc, x: b.or_(acc, x)),
     "reduce_all": lambda dtype: _simple(1, lambda b, d, acc, x: b.and_(acc, x)),
+    "argmax": _position("gt", lowest),
+    "argmin": _position("lt", highest),
 }
-
-
-def _lowest(dtype: Dtype) -> float:
-    return -np.inf if dtype.kind == "f" else 0 if dtype.kind == "b" else int(np.iinfo(dtype).min)
-
-
-def _highest(dtype: Dtype) -> float:
-    return np.inf if dtype.kind == "f" else 1 if dtype.kind == "b" else int(np.iinfo(dtype).max)

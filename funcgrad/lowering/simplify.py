@@ -76,7 +76,7 @@ class _State:
 def _folded(e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
     """The results of an exact elementwise operation on constants, as constants."""
     traits = e.primitive.traits
-    if traits.kind == "index" and len(inputs) == 1 and isinstance(inputs[0], Literal):
+    if traits.kind in ("view", "window", "gather") and isinstance(inputs[0], Literal):
         return (Literal(inputs[0].value, e.outputs[0].aval),)  # a constant, moved, is the same constant
     if not (traits.exact and traits.kind == "elementwise" and inputs):
         return None
