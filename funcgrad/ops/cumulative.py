@@ -161,7 +161,7 @@ def _recurrence_evaluate(a: Any, b: Any, keep: Any, *, axis: int, reverse: bool)
     everywhere = bool(keep[1:].all())
     for k in range(1, len(b)):
         past = a[k] * h[k - 1]
-        h[k] = (past if everywhere else np.where(keep[k], past, 0)) + b[k]
+        h[k] = past + b[k] if everywhere else np.where(keep[k], past + b[k], b[k])
     return (out,)
 
 

@@ -14,7 +14,8 @@ import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import errors
 from funcgrad.core.evaluate import run
-from funcgrad.core.trace import eagerly
+from funcgrad.core.primitive import registry
+from funcgrad.core.trace import bind1, eagerly
 from funcgrad.lowering.executable import Executable
 from tests.lowering.test_native_ops import DTYPES, same_bits
 
@@ -50,7 +51,7 @@ def numbers(x: Any) -> Any:
 def step(r: Any, pool: list[Any]) -> Any:
     """One random operation on values of the pool, or None."""
     x, y = pool[r.integers(len(pool))], pool[r.integers(len(pool))]
-    kind = r.integers(20)
+    kind = r.integers(28)
     if kind < 7:
         name = r.choice(BINARY)
         return getattr(fnp, name)(x, numbers(y) if name == "copysign" else y)
@@ -82,7 +83,36 @@ def step(r: Any, pool: list[Any]) -> Any:
         return found + 0.0 if found.dtype.kind == "f" else found  # the sign of a zero is open
     if kind == 19 and np.dtype(x.dtype).kind in "iub":
         return fnp.sum(x, axis=axis)
+    if kind >= 20 and x.size:
+        return ordered(r, kind, x, y, axis)
     return fnp.arange(x.shape[-1]) + x
+
+
+def ordered(r: Any, kind: int, x: Any, y: Any, axis: int) -> Any:
+    """One operation whose order matters, or whose places are computed from values."""
+    flip = bool(r.random() < 0.5)
+    if kind == 20:
+        found = fnp.flip(x, axis) if flip else x
+        return fnp.cumsum(found, axis=axis, dtype=x.dtype) if x.dtype.kind in "iu" else fnp.sign(found)
+    if kind == 21:
+        op = registry[r.choice(["cummax", "cummin"])]
+        return bind1(op, x, axis=axis, reverse=flip) + fnp.zeros_like(x)  # the sign of a zero is open
+    if kind == 22:
+        return (fnp.argmax if flip else fnp.argmin)(x, axis=axis)
+    n = x.shape[0]
+    place = fnp.remainder(fnp.reshape(y, (-1,))[: int(r.integers(1, 40))].astype(np.int64), n)
+    if kind == 23:
+        return x[place] if flip else x[place[-1]]
+    if kind == 24:
+        return x.at[place].set(x[: 1 + n // 2][place // 2])
+    if kind == 25:
+        change = x.at[place - n if flip else place]
+        return change.add(x[0]) if x.dtype.kind != "f" else change.min(x[0])
+    if kind == 26:
+        return x.at[place[0]].set(x[place[-1]]).at[place[-1]].set(x[0])
+    if x.dtype.kind == "f" or x.ndim > 2:
+        return None
+    return fnp.matmul(x, fnp.transpose(x))
 
 
 def random_program(seed: int, count: int) -> Any:
