@@ -93,7 +93,8 @@ def _position(beats: str, identity: Callable[[Dtype], float]) -> Callable[[Dtype
     def better(b: Builder, dtype: Dtype, x: Value, best: Value) -> Value:
         if dtype.kind != "f":
             return _compare(b, dtype, beats, x, best)
-        return b.or_(b.compare(beats, x, best), b.and_(b.isnan(x), b.not_(b.isnan(best))))
+        loses = b.compare("le" if beats == "gt" else "ge", x, best)
+        return b.and_(b.not_(loses), b.not_(b.isnan(best)))  # a NaN does not lose, and the first one is never beaten
 
     def take(b: Builder, dtype: Dtype, acc: list[Value], x: Value, at: Value) -> list[Value]:
         wins = better(b, dtype, x, acc[0])
