@@ -86,15 +86,18 @@ class _Formatter:
         rows += [(f"{self.name(e.outputs[0])} = {self._right(e, inside)}", str(e.source or "")) for e in k.reductions]
         for w in k.writes:
             if not (isinstance(w.value, Var) and w.value is w.target.root):
-                rows.append((f"{self.view(w.target)}{self._starts(w)} <- {self.atom(w.value, inside)}", ""))
+                rows.append((f"{self._target(w)} <- {self.atom(w.value, inside)}", ""))
         stored = [self.name(w.target.root) for w in k.writes if w.value is w.target.root]
         if stored:
             rows.append((f"store {', '.join(stored)}", ""))
         return _block(f"kernel {i}: loop {k.shape}", rows)
 
-    def _starts(self, w: Write) -> str:
-        """From where on a window is written."""
-        return "".join([f" + {self.atom(s.position, set())} * {s.stride}" for s in w.starts])
+    def _target(self, w: Write) -> str:
+        """Where a loop writes: a view, whose offset may be computed."""
+        if not w.starts:
+            return self.view(w.target)
+        offset = " + ".join([f"{self.atom(s.position, set())}*{s.stride}" for s in w.starts])
+        return f"{self.name(w.target.root)}[{offset}; {','.join(map(str, w.target.strides))}]"
 
     def _right(self, e: Equation, inside: set[Any]) -> str:
         hidden = e.primitive.hidden_params
