@@ -12,6 +12,7 @@ with a reason, which is what the user reads when a transform needs it.
 | `batch` | ``(size, args, dims, **params) -> (outputs, dims_out)`` |
 | `split` | ``(equation, unknown) -> (known equations, unknown equations)``; default: all or nothing |
 | `emit` | ``(builder, dtype, *registers, **params) -> register``; elementwise ops as instructions |
+| `reduction` | ``(dtype) -> Reduction``; reductions as instructions (`ops.reductions`) |
 | `view` | ``(view of the operand, **params) -> view or None``; ops that move nothing |
 | `combine` | the elementwise op with which a scatter brings an update to what is there; default: it replaces |
 | `recurrence` | a `Recurrence`; cumulative ops as instructions |
@@ -118,6 +119,7 @@ class Primitive:
         )
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
         self.emit: Callable[..., Any] | None = None  # (builder, dtype, *registers, **params) -> register
+        self.reduction: Callable[[Dtype], Any] | None = None
         self.view: Callable[..., Any] | None = None
         self.combine: Primitive | None = None
         self.recurrence: Recurrence | None = None

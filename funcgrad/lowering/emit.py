@@ -20,7 +20,6 @@ from funcgrad.lowering.builder import Shared, Target
 from funcgrad.lowering.kernels import Kernel, Loop, Product, Scatter, Schedule, Walk, touched
 from funcgrad.lowering.loops import STATUS, loop_text
 from funcgrad.lowering.nests import KernelText
-from funcgrad.lowering.reductions import REDUCTIONS
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.walks import scatter_text, walk_text
 from funcgrad.ops.scalar import ELEMENTS
@@ -54,7 +53,7 @@ class Module:
     checks: tuple[Equation, ...]
 
 
-EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update", "argreduce")
+EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update")
 """Kinds all of whose operations have a native form; see `native_form` for the others."""
 
 
@@ -67,11 +66,11 @@ def native_form(e: Equation) -> bool:
     """Whether an equation of a flat Program can be emitted."""
     if not all([native_type(a) for a in (*e.inputs, *e.outputs)]):
         return False
-    kind, name = e.primitive.traits.kind, e.primitive.name
+    kind = e.primitive.traits.kind
     if kind == "elementwise":
         return e.primitive.emit is not None and (e.primitive.name != "pow" or e.outputs[0].aval.dtype.kind == "f")
-    if kind == "reduce":
-        return name in REDUCTIONS
+    if kind in ("reduce", "argreduce"):
+        return e.primitive.reduction is not None
     if kind == "check":
         return e.primitive.check is not None
     if kind == "cumulative":

@@ -19,7 +19,7 @@ from funcgrad.lowering.builder import Shared, Target, Value, constant, make_type
 from funcgrad.lowering.kernels import Loop, window_of
 from funcgrad.lowering.layout import View, row_major
 from funcgrad.lowering.nests import I64, Access, Carries, KernelText, NestEmitter, memory_element, nest, repeat
-from funcgrad.lowering.reductions import REDUCTIONS, Reduction
+from funcgrad.ops.reductions import Reduction
 from funcgrad.ops.scalar import convert, element_of
 
 STATUS = "status"
@@ -138,7 +138,7 @@ class _LoopEmitter(NestEmitter):
     def _reduce(self, depth: int, pointers: list[Access], lane_start: Value | None = None) -> Carries:
         """All loops of the reductions, and the stores of their results."""
         n, b = self.nest, self.b
-        kinds = [REDUCTIONS[e.primitive.name](e.inputs[0].aval.dtype) for e in self.loop.reductions]
+        kinds = [_reduction(e) for e in self.loop.reductions]
         start = [
             constant(make_type(element_of(d or e.inputs[0].aval.dtype), self.lanes), value)
             for e, kind in zip(self.loop.reductions, kinds, strict=True)
@@ -233,7 +233,7 @@ class _LoopEmitter(NestEmitter):
             at = 0
             for k, e in enumerate(self.loop.reductions):
                 x, dtype = read(e.inputs[0]), e.inputs[0].aval.dtype
-                reduction = REDUCTIONS[e.primitive.name](dtype)
+                reduction = _reduction(e)
                 if fresh is not None:
                     x = b.select(fresh, x, constant(x.type, reduction.start[0][1]))
                 taken = [x, self._counter(pointers[self.index["place", k]])] if ("place", k) in self.index else [x]
@@ -312,3 +312,9 @@ class _LoopEmitter(NestEmitter):
             return None
         a = pointers[self.index["read", id(atom)]]
         return None if a.strides[vector] else self.load_one(a)
+
+
+def _reduction(e: Equation) -> Reduction:
+    assert e.primitive.reduction is not None
+    found: Reduction = e.primitive.reduction(e.inputs[0].aval.dtype)
+    return found

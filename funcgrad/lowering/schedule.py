@@ -32,6 +32,7 @@ from funcgrad.lowering.layout import View, contiguous
 from funcgrad.ops.scalar import ELEMENTS
 
 CANDIDATES = 12  # loops over a space that an equation may join: the last ones
+MAX_RECURRENCES = 8  # of one walk: their states are in registers
 MAX_EQUATIONS = 120  # of one loop: register allocation is superlinear in the length of a body
 
 
@@ -50,7 +51,7 @@ class _Scheduler:
         self.home: dict[Var, int] = {}  # the loop in which a value is computed elementwise
         self.writers: dict[Var, int] = {}  # for each root the kernels (as bits) that fill its buffer
         self.readers: dict[Var, int] = {}  # for each root the kernels (as bits) that read its buffer
-        self.walks: dict[tuple[Shape, int, bool], list[int]] = {}
+        self.walks: dict[tuple[Shape, int, bool], int] = {}  # the last walk of each kind
         self.buffers: dict[Var, Shape] = {}
 
     def run(self) -> Schedule:
@@ -151,17 +152,19 @@ class _Scheduler:
         for a in e.inputs:
             self.store(a)
         needed = self._closed(self._dependencies(e.inputs))
-        walks = self.walks.setdefault(key, [])
-        k = next((k for k in reversed(walks[-CANDIDATES:]) if not needed >> k & 1), None)
-        if k is None:
-            walks.append(k := self._new(Walk(*key), e.inputs))
+        k = self.walks.get(key)
+        if k is None or needed >> k & 1 or len(self._walk(k).equations) >= MAX_RECURRENCES:
+            k = self.walks[key] = self._new(Walk(*key), e.inputs)
         else:
             self._depend(k, needed)
             self._read(k, e.inputs)
+        self._walk(k).equations.append(e)
+        self._define(out, k)
+
+    def _walk(self, k: int) -> Walk:
         walk = self.kernels[k]
         assert isinstance(walk, Walk)
-        walk.equations.append(e)
-        self._define(out, k)
+        return walk
 
     def _spread(self, a: Atom, shape: Shape, axes: tuple[int, ...]) -> Atom:
         """An operand with its axes at `axes` of `shape`, repeated over the others."""

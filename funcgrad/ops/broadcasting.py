@@ -13,6 +13,7 @@ from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Traits
 from funcgrad.core.trace import bind1
 from funcgrad.ops.op import LINEAR, NUMERIC, Op, Operand, aval_of, constant, literal_of
+from funcgrad.ops.reductions import total
 
 Axes = tuple[int, ...]
 MOVE = Traits(exact=True, kind="view")
@@ -213,5 +214,6 @@ reduce_sum_p = Op(reduce_sum, Traits(kind="reduce"), dtypes=NUMERIC, domain=LINE
 reduce_sum_p.abstract = lambda x, *, axes: (make_aval(reduced(x.shape, axes), x.dtype),)
 reduce_sum_p.evaluate = lambda x, *, axes: (np.add.reduce(last(x, axes), axis=-1, dtype=x.dtype),)
 reduce_sum_p.batch = batch_reduce(reduce_sum_p)
+reduce_sum_p.reduction = total
 reduce_sum_p.def_linear()
 reduce_sum_p.transpose = lambda cts, x, *, axes: (_broadcast_back(cts[0], x.aval, axes),)
