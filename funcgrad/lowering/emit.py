@@ -104,8 +104,9 @@ def emit(program: Program, target: Target) -> Module:
     checks: list[Equation] = []
     for kernel in s.kernels:
         k = kernel_text(kernel, s, target, shared, checks)
-        unknown = set(k.roots) - {STATUS} - touched(kernel, s.views)
-        assert not unknown, "a kernel touches what `inplace` does not know"
+        if s.shared:
+            unknown = set(k.roots) - {STATUS} - touched(kernel, s.views)
+            assert not unknown, "a kernel touches what `inplace` does not know"
         loops |= k.loops
         name = names.get(k.text)
         if name is None:
