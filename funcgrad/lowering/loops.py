@@ -24,6 +24,8 @@ from funcgrad.ops.scalar import convert, element_of
 
 STATUS = "status"
 """Stands among the roots for the status block of a call: the number of the check that failed, and the value."""
+CHAINS = 4  # of a long reduction: an accumulator waits for itself
+SHORT = 2  # operations and stores of a body that is repeated for the chains
 IN_MEMORY = {"gather", "window"}
 """Kinds whose first operand is read at places of their own, not at the index of the loop."""
 
@@ -139,17 +141,13 @@ class _LoopEmitter(NestEmitter):
         """All loops of the reductions, and the stores of their results."""
         n, b = self.nest, self.b
         kinds = [_reduction(e) for e in self.loop.reductions]
-        start = [
-            constant(make_type(element_of(d or e.inputs[0].aval.dtype), self.lanes), value)
-            for e, kind in zip(self.loop.reductions, kinds, strict=True)
-            for d, value in kind.start
-        ]
+        start = self._start(kinds)
 
         def inner(depth: int, pointers: list[Access], carries: Carries) -> Carries:
             if depth == len(n.sizes):
                 return self._body(pointers, lane_start, None, carries)
             if depth == n.vector:
-                return self.vectors(depth, pointers, carries, self._body)
+                return self._chains(depth, pointers, carries, kinds)
             step = lambda i, c: inner(depth + 1, self.advance(pointers, depth, i), c)
             return repeat(b, n.sizes[depth], carries, step)
 
@@ -170,6 +168,42 @@ class _LoopEmitter(NestEmitter):
                 assert n.vector is not None
                 self.store(kind.finish(b, dtype, acc), target, target.strides[n.vector])
         return []
+
+    def _chains(self, depth: int, pointers: list[Access], carries: Carries, kinds: list[Reduction]) -> Carries:
+        """The vector loop of the reductions; a long one with a short body in several chains, which run side by side."""
+        b, block, width = self.b, CHAINS * self.lanes, len(carries)
+        count = self.nest.sizes[depth] // block
+        if count < CHAINS or len(self.loop.equations) + len(self.loop.writes) > SHORT:
+            return self.vectors(depth, pointers, carries, self._body)
+
+        def step(i: Value, c: Carries) -> Carries:
+            after: Carries = []
+            for k in range(CHAINS):
+                at = b.iadd(b.imul(i, block), k * self.lanes)
+                after += self._body(self.advance(pointers, depth, at), at, None, c[k * width : (k + 1) * width])
+            return after
+
+        chains = repeat(b, count, carries + self._start(kinds) * (CHAINS - 1), step)
+        carries = chains[:width]
+        for k in range(1, CHAINS):
+            carries = self._joined(kinds, carries, chains[k * width : (k + 1) * width])
+        return self.vectors(depth, pointers, carries, self._body, first=count * block)
+
+    def _joined(self, kinds: list[Reduction], carries: Carries, others: Carries) -> Carries:
+        """Partial results of all reductions, put together."""
+        out: Carries = []
+        for e, kind in zip(self.loop.reductions, kinds, strict=True):
+            at = slice(len(out), len(out) + kind.width)
+            out += kind.join(self.b, e.inputs[0].aval.dtype, carries[at], others[at])
+        return out
+
+    def _start(self, kinds: list[Reduction]) -> Carries:
+        """The carries before the first element."""
+        return [
+            constant(make_type(element_of(d or e.inputs[0].aval.dtype), self.lanes), value)
+            for e, kind in zip(self.loop.reductions, kinds, strict=True)
+            for d, value in kind.start
+        ]
 
     def _fold(self, kind: Reduction, dtype: Dtype, acc: list[Value]) -> list[Value]:
         """Join the lanes by halves."""

@@ -198,13 +198,19 @@ class NestEmitter:
         pointers: list[Access],
         carries: Carries,
         body: Callable[[list[Access], Value, Value | None, Carries], Carries],
+        first: int = 0,
     ) -> Carries:
-        """The vector loop: calls `body` with the first index and, if vectors overlap, the lanes that are new."""
+        """The vector loop: calls `body` with the first index and, if vectors overlap, the lanes that are new.
+
+        It begins at the index `first`.
+        """
         size, lanes, b = self.nest.sizes[depth], self.lanes, self.b
-        count, overlap = -(-size // lanes), size % lanes != 0
+        count, overlap = -(-(size - first) // lanes), (size - first) % lanes != 0
 
         def step(i: Value, c: Carries) -> Carries:
             nominal = b.imul(i, lanes) if i.text != "0" else i
+            if first:
+                nominal = b.iadd(nominal, first)
             if not overlap:
                 return body(self.advance(pointers, depth, nominal), nominal, None, c)
             last = size - lanes

@@ -169,6 +169,16 @@ def test_sums_are_within_an_ulp_of_the_exact_result(shape: tuple[int, ...], dtyp
         assert np.all(abs(found - exact) <= eps * abs(exact) + eps**2 * x.size * magnitude)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("length", [127, 128, 129, 511, 514, 4097])
+def test_long_reductions(length: int, dtype: str) -> None:
+    rng = np.random.default_rng(length)
+    x = rng.integers(0, 2 if dtype == "bool" else 50, (2, length)).astype(dtype)
+    f = lambda x: (np.max(x, axis=1), np.min(x, axis=1), np.argmax(x, axis=1), np.sum(x, axis=1), np.prod(x != 0))
+    for found, expected in zip(fg.jit(f)(x), f(x), strict=True):
+        assert np.array_equal(found, expected)
+
+
 def test_sums_beyond_the_finite() -> None:
     f = fg.jit(np.sum)
     assert f(np.array([np.inf, 1.0, 2.0])) == np.inf

@@ -213,7 +213,9 @@ def test_windows(dtype: str) -> None:
 # -- positions of extremes
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [t for t in TYPES if t[0] != (0,)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [*[t for t in TYPES if t[0] != (0,)], ((3, 301), "float64"), ((523,), "int8")]
+)
 def test_positions_of_extremes(shape: tuple[int, ...], dtype: str) -> None:
     rng = np.random.default_rng(0)
 
