@@ -13,6 +13,10 @@ with a reason, which is what the user reads when a transform needs it.
 | `split` | ``(equation, unknown) -> (known equations, unknown equations)``; default: all or nothing |
 | `emit` | ``(builder, dtype, *registers, **params) -> register``; elementwise ops as instructions |
 | `flops` | operations per element, for `cost`; default: from the traits |
+| `reduction` | ``(dtype) -> Reduction``; reductions as instructions (`ops.reductions`) |
+| `view` | ``(view of the operand, **params) -> view or None``; ops that move nothing |
+| `combine` | the elementwise op with which a scatter brings an update to what is there; default: it replaces |
+| `recurrence` | a `Recurrence`; cumulative ops as instructions |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
 """
 
@@ -22,6 +26,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal as OneOf
 
+from funcgrad.base.dtypes import Dtype
 from funcgrad.base.errors import RuleError
 from funcgrad.core.ir import Aval, Equation, Program
 
@@ -44,7 +49,9 @@ class Traits:
         by the primitive `guarded`), ``sum`` (structural only if all terms are), ``guard`` (a guarded product: the
         first operand itself where that is 0).
     kind
-        How it is lowered: elementwise, reduce, index, dot, gather, scatter, cumulative, program …
+        How it is lowered: elementwise, check, reduce, argreduce, view (other addresses of the same elements), index
+        (movement), iota, dot, gather and scatter (at index arrays), window and update (from traced positions on),
+        cumulative, sort, program.
     """
 
     exact: bool = False
@@ -74,6 +81,22 @@ class Links:
     carries: tuple[tuple[int, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """A cumulative op step by step, as instructions.
+
+    Parameters
+    ----------
+    start
+        ``(dtype) -> ((dtype, constant), ...)``: the state before the first step, for results of that dtype.
+    step
+        ``(builder, dtype, state, *registers) -> (state, register)``: what it is after one, and its result.
+    """
+
+    start: Callable[[Dtype], tuple[tuple[Dtype, float], ...]]
+    step: Callable[..., tuple[list[Any], Any]]
+
+
 class Primitive:
     """An atomic operation. See the module docstring for the slots."""
 
@@ -99,6 +122,10 @@ class Primitive:
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
         self.flops: int | None = None  # per element, if not what follows from the traits (`lowering.cost`)
         self.emit: Callable[..., Any] | None = None  # (builder, dtype, *registers, **params) -> register
+        self.reduction: Callable[[Dtype], Any] | None = None
+        self.view: Callable[..., Any] | None = None
+        self.combine: Primitive | None = None
+        self.recurrence: Recurrence | None = None
         self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed
         self.declined: dict[str, str] = {}
         registry[name] = self

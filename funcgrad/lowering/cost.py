@@ -17,8 +17,8 @@ from typing import Any
 
 from funcgrad.base.dtypes import Dtype
 from funcgrad.core.ir import Atom, Equation, Shape, Var
+from funcgrad.lowering.kernels import Kernel, Loop, Product, Scatter, Schedule, Walk, reads_of, writes_of
 from funcgrad.lowering.layout import View, contiguous
-from funcgrad.lowering.schedule import Kernel, Loop, Product, Schedule
 
 ELEMENTARY = 30
 """Nominal operations of an elementary function such as exp: about what its polynomial takes."""
@@ -55,16 +55,18 @@ def accesses(kernel: Kernel, s: Schedule) -> tuple[Access, ...]:
         computed = {v for e in kernel.equations for v in e.outputs}
         for e in (*kernel.equations, *kernel.reductions):
             operands: Sequence[Atom] = e.inputs
-            if e.primitive.traits.kind == "gather":
+            if e.primitive.traits.kind in ("gather", "window"):
                 x, *operands = e.inputs
-                root = s.views[x].root  # type: ignore[index]
-                found[e] = Access(root, prod(e.outputs[0].aval.shape) * x.aval.dtype.itemsize, False)
+                if isinstance(x, Var):
+                    size = prod(e.outputs[0].aval.shape) * x.aval.dtype.itemsize
+                    found[e] = Access(s.views[x].root, size, False)
             for a in operands:
                 if isinstance(a, Var) and a not in computed:
                     note(s.views[a], a.aval.dtype)
         for w in kernel.writes:
-            if isinstance(w.value, Var) and w.value not in computed:
-                note(s.views[w.value], w.value.aval.dtype)
+            for a in (w.value, *[start.position for start in w.starts]):
+                if isinstance(a, Var) and a not in computed:
+                    note(s.views[a], a.aval.dtype)
         for w in kernel.writes:
             note(w.target, w.value.aval.dtype, True)
         for e in kernel.reductions:
@@ -73,11 +75,20 @@ def accesses(kernel: Kernel, s: Schedule) -> tuple[Access, ...]:
         note(kernel.x, kernel.dtype)
         note(kernel.y, kernel.dtype)
         note(kernel.out, kernel.dtype, True)
-    else:
+    elif isinstance(kernel, Scatter):
+        updates = kernel.equation.inputs[0].aval
+        changed = updates.size * updates.dtype.itemsize
         for a in kernel.equation.inputs:
             if isinstance(a, Var):
-                note(contiguous(a, a.aval.shape), a.aval.dtype)
-        for v in kernel.equation.outputs:
+                note(s.views[a], a.aval.dtype)
+        if kernel.equation.primitive.combine is not None:
+            found["old"] = Access(kernel.target.root, changed, False)
+        found["new"] = Access(kernel.target.root, changed, True)
+    else:
+        for a in reads_of(kernel):
+            if isinstance(a, Var):
+                note(s.views.get(a) or contiguous(a, a.aval.shape), a.aval.dtype)
+        for v in writes_of(kernel):
             note(contiguous(v, v.aval.shape), v.aval.dtype, True)
     return tuple(found.values())
 
@@ -104,7 +115,7 @@ def operations(e: Equation, shape: Shape) -> int:
     if kind == "elementwise":
         each = p.flops if p.flops is not None else 1 if p.traits.exact else ELEMENTARY
         return prod(shape) * each
-    if kind in ("reduce", "argreduce", "cumulative"):
+    if kind in ("reduce", "argreduce", "cumulative", "scatter"):
         return e.inputs[0].aval.size
     if kind == "dot":
         depth = prod([e.inputs[0].aval.shape[i] for i in e.params["contract"][0]])
@@ -118,6 +129,8 @@ def flops(kernel: Kernel) -> int:
         return sum([operations(e, kernel.shape) for e in (*kernel.equations, *kernel.reductions)])
     if isinstance(kernel, Product):
         return 2 * prod(kernel.x.shape) * kernel.y.shape[2]
+    if isinstance(kernel, Walk):
+        return sum([operations(e, kernel.shape) for e in kernel.equations])
     return operations(kernel.equation, kernel.equation.outputs[0].aval.shape)
 
 
@@ -125,6 +138,10 @@ def kind_of(kernel: Kernel) -> str:
     """What a kernel is, and over which space."""
     if isinstance(kernel, Loop):
         return f"loop {kernel.shape}"
+    if isinstance(kernel, Walk):
+        return f"walk {kernel.shape} along axis {kernel.axis}"
+    if isinstance(kernel, Scatter):
+        return f"scatter {kernel.equation.inputs[0].aval.shape}"
     if isinstance(kernel, Product):
         batch, rows, depth = kernel.x.shape
         return f"product {f'{batch} x ' if batch > 1 else ''}({rows},{depth}) @ ({depth},{kernel.y.shape[2]})"
@@ -137,6 +154,8 @@ def lines_of(kernel: Kernel, made_by: dict[Any, Equation]) -> tuple[str, ...]:
         equations = [*kernel.equations, *kernel.reductions]
         for w in kernel.writes:  # movement has no equation in the loop that does it
             equations += [made_by[v] for v in (w.target.root, w.value) if v in made_by]
+    elif isinstance(kernel, Walk):
+        equations = kernel.equations
     elif isinstance(kernel, Product):
         equations = [made_by[kernel.out.root]]
     else:

@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from funcgrad.core.ir import Atom, Equation, Program, Var
+from funcgrad.core.ir import Atom, Equation, Program
 from funcgrad.lowering import blas, tile
 from funcgrad.lowering.buffers import Layout, layout
 from funcgrad.lowering.builder import Shared, Target
-from funcgrad.lowering.layout import VIEWS
-from funcgrad.lowering.loops import STATUS, KernelText, loop_text
-from funcgrad.lowering.reductions import REDUCTIONS
-from funcgrad.lowering.schedule import Kernel, Loop, Product, Schedule, schedule
+from funcgrad.lowering.kernels import Kernel, Loop, Product, Scatter, Schedule, Walk, touched
+from funcgrad.lowering.loops import STATUS, loop_text
+from funcgrad.lowering.nests import KernelText
+from funcgrad.lowering.schedule import schedule
+from funcgrad.lowering.walks import scatter_text, walk_text
 from funcgrad.ops.scalar import ELEMENTS
 
 Call = tuple[str, tuple[Any, ...]]
@@ -53,6 +54,10 @@ class Module:
     checks: tuple[Equation, ...]
 
 
+EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update")
+"""Kinds all of whose operations have a native form; see `native_form` for the others."""
+
+
 def native_type(atom: Atom) -> bool:
     """Whether native code can hold values of this type."""
     return atom.aval.dtype.name in ELEMENTS
@@ -62,29 +67,29 @@ def native_form(e: Equation) -> bool:
     """Whether an equation of a flat Program can be emitted."""
     if not all([native_type(a) for a in (*e.inputs, *e.outputs)]):
         return False
-    kind, name = e.primitive.traits.kind, e.primitive.name
+    kind = e.primitive.traits.kind
     if kind == "elementwise":
         return e.primitive.emit is not None
-    if kind == "reduce":
-        return name in REDUCTIONS and isinstance(e.inputs[0], Var)
-    if kind == "index":
-        return name in VIEWS or name in ("pad", "concatenate", "iota", "banded")
+    if kind in ("reduce", "argreduce"):
+        return e.primitive.reduction is not None
     if kind == "check":
-        return e.primitive.check is not None and isinstance(e.inputs[0], Var)
-    if kind == "gather":
-        x, index = e.inputs[:2]
-        return isinstance(x, Var) and x.aval.size > 0 and index.aval.ndim > 0
-    if kind == "dot" and e.params["contract"] == ((), ()) == e.params["batch"]:
-        return True
-    if kind != "dot" or e.outputs[0].aval.dtype.kind != "f":
-        return False
-    return all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
+        return e.primitive.check is not None
+    if kind == "cumulative":
+        return e.primitive.recurrence is not None
+    if kind == "dot":
+        loops = e.outputs[0].aval.dtype.kind != "f" or not e.params["contract"][0]
+        return loops or all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
+    return kind in EVERY
 
 
 def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
     """The function of one kernel; the checks in it are appended to `checks`."""
     if isinstance(kernel, Loop):
         return loop_text(kernel, s.views, target, shared, checks)
+    if isinstance(kernel, Walk):
+        return walk_text(kernel, s.views, target, shared)
+    if isinstance(kernel, Scatter):
+        return scatter_text(kernel, s.views, target, shared)
     assert isinstance(kernel, Product)
     text = tile.tile_text(kernel, target, shared) if tile.fits(kernel) else blas.product_text(kernel)
     return KernelText(text, (kernel.x.root, kernel.y.root, kernel.out.root), True)
@@ -121,12 +126,15 @@ def functions_of(s: Schedule, target: Target) -> Functions:
     checks: list[Equation] = []
     for kernel in s.kernels:
         k = kernel_text(kernel, s, target, shared, checks)
+        if s.shared:
+            unknown = set(k.roots) - {STATUS} - touched(kernel, s.views)
+            assert not unknown, "a kernel touches what `inplace` does not know"
         loops |= k.loops
         name = names.get(k.text)
         if name is None:
             name = names[k.text] = f"k{len(names)}"
             functions.append(k.text.replace("@KERNEL", f"@{name}", 1))
-        calls.append((name, k.roots))
+        calls.append((name, tuple([s.shared.get(r, r) for r in k.roots])))
     imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product) and not tile.fits(k)}))
     declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in imports]
     text = "\n".join([*declares, shared.text(), *functions])

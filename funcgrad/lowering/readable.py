@@ -15,8 +15,9 @@ from funcgrad.core.printer import format_literal, format_param, names
 from funcgrad.lowering.buffers import buffer_bytes, layout
 from funcgrad.lowering.emit import functions_of
 from funcgrad.lowering.executable import is_native, stages, this_target
+from funcgrad.lowering.kernels import Library, Loop, Product, Scatter, Schedule, Walk, Write
 from funcgrad.lowering.layout import View, row_major
-from funcgrad.lowering.schedule import Library, Loop, Product, Schedule, schedule
+from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
 
 
@@ -60,6 +61,7 @@ class _Formatter:
 
     def name(self, v: Any) -> str:
         """The name of a value or buffer."""
+        v = self.schedule.shared.get(v, v)
         if v not in self.names:
             self.names[v] = next(self.fresh)
         return self.names[v]
@@ -119,22 +121,32 @@ class _Formatter:
             e = k.equation
             left = ", ".join([self.name(v) for v in e.outputs])
             return f"kernel {i}: {e.primitive.name}\n  {left} = {self._right(e, set())}"
+        if isinstance(k, Walk):
+            rows = [(f"{self.name(e.outputs[0])} = {self._right(e, set())}", str(e.source or "")) for e in k.equations]
+            return _block(f"kernel {i}: walk {k.shape} along axis {k.axis}{', reversed' if k.reverse else ''}", rows)
+        if isinstance(k, Scatter):
+            row = f"{self.view(k.target)} <- {self._right(k.equation, set())}"
+            return _block(
+                f"kernel {i}: scatter {k.equation.inputs[0].aval.shape}", [(row, str(k.equation.source or ""))]
+            )
         assert isinstance(k, Loop)
         inside = {v for e in k.equations for v in e.outputs}
         rows = [(f"{self.name(e.outputs[0])} = {self._right(e, inside)}", str(e.source or "")) for e in k.equations]
         rows += [(f"{self.name(e.outputs[0])} = {self._right(e, inside)}", str(e.source or "")) for e in k.reductions]
         for w in k.writes:
             if not (isinstance(w.value, Var) and w.value is w.target.root):
-                rows.append((f"{self.view(w.target)} <- {self.atom(w.value, inside)}", ""))
+                rows.append((f"{self._target(w)} <- {self.atom(w.value, inside)}", ""))
         stored = [self.name(w.target.root) for w in k.writes if w.value is w.target.root]
         if stored:
             rows.append((f"store {', '.join(stored)}", ""))
-        width = max([len(r[0]) for r in rows], default=0)
-        lines, previous = [f"kernel {i}: loop {k.shape}"], ""
-        for text, line in rows:
-            lines.append(f"  {text:<{width}}   # {line}" if line and line != previous else f"  {text}")
-            previous = line
-        return "\n".join(lines)
+        return _block(f"kernel {i}: loop {k.shape}", rows)
+
+    def _target(self, w: Write) -> str:
+        """Where a loop writes: a view, whose offset may be computed."""
+        if not w.starts:
+            return self.view(w.target)
+        offset = " + ".join([f"{self.atom(s.position, set())}*{s.stride}" for s in w.starts])
+        return f"{self.name(w.target.root)}[{offset}; {','.join(map(str, w.target.strides))}]"
 
     def _right(self, e: Equation, inside: set[Any]) -> str:
         hidden = e.primitive.hidden_params
@@ -142,3 +154,13 @@ class _Formatter:
         params = " ".join([f"{k}={format_param(v, {})}" for k, v in shown.items()])
         name = e.primitive.name + (f"[{params}]" if params else "")
         return " ".join([name, *[self.atom(a, inside) for a in e.inputs]])
+
+
+def _block(title: str, rows: list[tuple[str, str]]) -> str:
+    """A kernel: its operations, each with the user's line where it is another one."""
+    width = max([len(r[0]) for r in rows], default=0)
+    lines, previous = [title], ""
+    for text, line in rows:
+        lines.append(f"  {text:<{width}}   # {line}" if line and line != previous else f"  {text}")
+        previous = line
+    return "\n".join(lines)

@@ -18,7 +18,6 @@ import numpy as np
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Var, static_key
 from funcgrad.lowering.diagonals import along_diagonals
-from funcgrad.lowering.layout import VIEWS
 from funcgrad.transforms.prune import prune
 
 
@@ -85,7 +84,7 @@ class _State:
 def _folded(e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
     """The results of an exact elementwise operation on constants, as constants."""
     traits = e.primitive.traits
-    if e.primitive.name in VIEWS and isinstance(inputs[0], Literal):
+    if traits.kind in ("view", "window", "gather") and isinstance(inputs[0], Literal):
         return (Literal(inputs[0].value, e.outputs[0].aval),)  # a constant, moved, is the same constant
     if not (traits.exact and traits.kind == "elementwise" and inputs):
         return None

@@ -104,6 +104,7 @@ reverse_p.batch = lambda size, args, dims, *, axes: (
     dims,
 )
 reverse_p.def_linear()
+reverse_p.view = lambda x, *, axes: x.reversed(axes)
 reverse_p.transpose = lambda cts, x, *, axes: (reverse(cts[0], axes),)
 
 # -- slice and pad
@@ -144,6 +145,7 @@ slice_p.evaluate = lambda x, *, start, stop, step: (
 )
 slice_p.batch = _slice_batch
 slice_p.def_linear()
+slice_p.view = lambda x, *, start, stop, step: x.sliced(start, stop, step)
 slice_p.transpose = _slice_transpose
 
 
@@ -281,7 +283,7 @@ def _iota_evaluate(*, shape: Shape, dtype: Dtype, axis: int) -> tuple[Any]:
     return (np.broadcast_to(column.reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape),)
 
 
-iota_p = Op(iota, MOVE)
+iota_p = Op(iota, Traits(exact=True, kind="iota"))
 iota_p.abstract = lambda *, shape, dtype, axis: (make_aval(shape, dtype),)
 iota_p.evaluate = _iota_evaluate
 iota_p.def_no_derivative("it has no operands")

@@ -11,6 +11,13 @@ import pytest
 import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import errors
+from funcgrad.core.evaluate import run
+from funcgrad.core.primitive import registry
+from funcgrad.core.trace import bind1, eagerly
+from funcgrad.lowering.emit import native_form
+from funcgrad.lowering.executable import Executable
+from funcgrad.lowering.simplify import simplify
+from tests.lowering.test_native_ops import same_bits
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -27,6 +34,16 @@ def test_sums_are_within_an_ulp_of_the_exact_result(shape: tuple[int, ...], dtyp
         magnitude = np.array([math.fsum(abs(r)) for r in rows]).reshape(found.shape)
         eps = np.finfo(dtype).eps
         assert np.all(abs(found - exact) <= eps * abs(exact) + eps**2 * x.size * magnitude)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("length", [127, 128, 129, 511, 514, 4097])
+def test_long_reductions(length: int, dtype: str) -> None:
+    rng = np.random.default_rng(length)
+    x = rng.integers(0, 2 if dtype == "bool" else 50, (2, length)).astype(dtype)
+    f = lambda x: (np.max(x, axis=1), np.min(x, axis=1), np.argmax(x, axis=1), np.sum(x, axis=1), np.prod(x != 0))
+    for found, expected in zip(fg.jit(f)(x), f(x), strict=True):
+        assert np.array_equal(found, expected)
 
 
 def test_sums_beyond_the_finite() -> None:
@@ -181,3 +198,51 @@ def test_parts_of_a_result_are_written_once_and_together() -> None:
     expected = np.zeros_like(x)
     expected[::2, 1:] = 2 * x[::2, 1:]
     assert np.array_equal(spread, expected)
+
+
+def _lookback(x: Any, i: Any) -> Any:
+    """A recurrence that fills an array, each element from an earlier one."""
+    y = fnp.zeros_like(x)
+    for k in range(1, 6):
+        y = y.at[k].set(np.sin(y[i[k % 3]]) + x[k])
+    return y
+
+
+MIXED: dict[str, Any] = {
+    "running sum": lambda x, i: np.cumsum(np.exp(x)) * x,
+    "running product": lambda x, i: np.cumprod(x),
+    "running maximum": lambda x, i: bind1(registry["cummax"], x, axis=0, reverse=False),
+    "gathered": lambda x, i: np.sum(x[i] ** 2) * x,
+    "rows": lambda x, i: np.sum((x[:, None] * x)[i] @ x) * x,
+    "set": lambda x, i: x.at[i].set(np.tanh(x[:3])),
+    "added and multiplied in a window": lambda x, i: x.at[i].add(x[1:4]).at[i[0]].multiply(x[i[1]]),
+    "least": lambda x, i: x.at[i].min(x[2:5] * 2.0),
+    "at the largest": lambda x, i: x[np.argmax(x)] * x + x.at[np.argmin(x)].set(1.0),
+    "two axes": lambda x, i: (x[:, None] * x).at[i, i[::-1]].add(x[:3])[i[0]],
+    "a window": lambda x, i: (x[:, None] * x).at[i[0], 1:4].set(x[i] * x[0]).sum(axis=1),
+    "filled in": lambda x, i: fnp.take(x, i + 4, mode="fill", fill_value=0.0).sum() * x,
+    "an array step by step": _lookback,
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_derivatives_and_batches_of_ordered_operations_are_one_native_call(name: str) -> None:
+    rng = np.random.default_rng(0)
+    f, i = MIXED[name], np.array([4, -5, 4])
+    x, dx, w = rng.normal(size=(3, 6))
+    loss = lambda x, i: fnp.sum(f(x, i) * (fnp.arange(6) - 2.5))
+    functions: list[Any] = [
+        lambda x, i, v: f(x, i),
+        lambda x, i, v: fg.grad(loss)(x, i),
+        lambda x, i, v: fg.jvp(lambda x: f(x, i), (x,), (v,))[1],
+        lambda x, i, v: fg.vmap(f, in_axes=(0, None))(fnp.stack([x, v]), i),
+        lambda x, i, v: fg.vmap(f, in_axes=(None, 0))(x, fnp.stack([i, i + 1, i * 0])),
+        lambda x, i, v: fg.vmap(fg.grad(loss))(fnp.stack([x, v]), fnp.stack([i, i + 1])),
+        lambda x, i, v: fg.hvp(lambda x: loss(x, i), (x,), (v,)),
+    ]
+    for g in functions:
+        program = fg.make_program(g)(x, i, dx)
+        assert not [e.primitive.name for e in simplify(program).equations if not native_form(e)]
+        with eagerly():
+            (found,), (expected,) = Executable(program)([x, i, w]), run(program, [x, i, w])
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
