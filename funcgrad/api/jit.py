@@ -38,7 +38,9 @@ from funcgrad.control.call import call
 from funcgrad.core.array import Array, plain_results
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
 from funcgrad.core.trace import TRACE, Tracer, current
-from funcgrad.lowering.entry import MAX_TABLES, Native, NativeCallable, arm, make_entry, vectorcalled
+from funcgrad.lowering.entry import MAX_TABLES, arm, make_entry, vectorcalled
+from funcgrad.lowering.entry_layout import NativeCallable
+from funcgrad.lowering.entry_table import Native
 
 CACHE_SIZE = 4096
 CacheInfo = namedtuple("CacheInfo", "hits misses size")

@@ -12,7 +12,8 @@ import numpy as np
 from funcgrad.api.tracing import Traced
 from funcgrad.base import tree
 from funcgrad.lowering import executable
-from funcgrad.lowering.entry import Leaf, Native, Node, Spec, Static, available, prepare, tree_of
+from funcgrad.lowering.entry_layout import available
+from funcgrad.lowering.entry_table import Leaf, Native, Node, Spec, Static, prepare, tree_of
 from funcgrad.lowering.schedule import Loop, Product, schedule
 
 LONG = 50_000  # operations: some 20 µs, from which on other threads run meanwhile

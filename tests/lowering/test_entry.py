@@ -29,22 +29,9 @@ import pytest
 
 from funcgrad.base import tree
 from funcgrad.core.array import Array
-from funcgrad.lowering.entry import (
-    MAX_TABLES,
-    Leaf,
-    Native,
-    NativeCallable,
-    Node,
-    Spec,
-    Static,
-    Tree,
-    arm,
-    available,
-    make_entry,
-    prepare,
-    tree_of,
-    vectorcalled,
-)
+from funcgrad.lowering.entry import MAX_TABLES, arm, make_entry, vectorcalled
+from funcgrad.lowering.entry_layout import NativeCallable, available
+from funcgrad.lowering.entry_table import Leaf, Native, Node, Spec, Static, Tree, prepare, tree_of
 from funcgrad.lowering.machine import Library, compile_object, header, load
 from funcgrad.lowering.pool import KEPT, LARGE, POOL, ArenaPool
 
@@ -885,7 +872,8 @@ def test_another_layout_switches_native_entries_off() -> None:
     code = """
 import warnings
 import numpy as np
-from funcgrad.lowering import entry
+from funcgrad.lowering import entry_layout as entry
+from funcgrad.lowering.entry_table import Leaf, Spec, prepare
 offsets = {"ARRAY_DESCR": 48, "ARRAY_FLAGS": 60, "DESCR_METADATA": 64, "TUPLE_WORDS": 5, "VALUE": 24}
 for name, wrong in offsets.items():
     right = entry.NUMBERS[name]
@@ -893,9 +881,9 @@ for name, wrong in offsets.items():
     entry.available.cache_clear()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        leaf = entry.Leaf(np.dtype("f8"))
+        leaf = Leaf(np.dtype("f8"))
         for _ in range(3):
-            assert entry.prepare(entry.Spec(args=(leaf,), results=leaf), 1, owner=None) is None
+            assert prepare(Spec(args=(leaf,), results=leaf), 1, owner=None) is None
     assert len(seen) == 1 and "native entries are off" in str(seen[0].message), name
     entry.NUMBERS[name] = right
 entry.available.cache_clear()
