@@ -29,7 +29,7 @@ from funcgrad.lowering.entry_layout import NUMBERS, SUPPORTED, VECTORCALL, WORD,
 from funcgrad.lowering.entry_table import Native, pack
 from funcgrad.lowering.entry_text import FUNCTIONS, cold, hot
 from funcgrad.lowering.machine import compile_object, header, load
-from funcgrad.lowering.pool import Block
+from funcgrad.lowering.pool import Block, arena_functions
 
 MAX_TABLES = 8
 
@@ -58,6 +58,7 @@ def _machinery() -> Any:
     objects |= {"SystemError": SystemError, "TypeError": TypeError}
     imports = {name: id(value) for name, value in objects.items()}
     imports |= {name: address(name) for name in FUNCTIONS}
+    imports |= arena_functions()
     imports["PyArray_NewFromDescr"] = api[_NEW_FROM_DESCR]
     texts = {header() + hot(NUMBERS): 1, header() + cold(NUMBERS): 0}
     codes = [cached(text, level, partial(compile_object, text, level)) for text, level in texts.items()]

@@ -1,4 +1,4 @@
-; What not every call needs: dicts, donated arguments, arenas, errors, containers of results.
+; What not every call needs: dicts, donated arguments, errors, containers of results.
 ; The abbreviations are explained in entry_text.py.
 
 ; Values of an exact dict with n string keys, into %dst in the order of %keys. %order is the order of insertion that
@@ -135,44 +135,6 @@ yes:
   ret i1 true
 no:
   ret i1 false
-}
-
-; Arenas of an executable: a list of free blocks, changed under the GIL. A block keeps what malloc returned one word
-; before its aligned start, and the next free block two words before.
-define ptr @take_arena(ptr %pool) {
-start:
-  %free = get ptr %pool[0]
-  %empty = icmp eq ptr %free, null
-  br i1 %empty, label %make, label %reuse
-reuse:
-  %second = getelementptr i8, ptr %free, i64 -16
-  %next = load ptr, ptr %second
-  store ptr %next, ptr %pool
-  ret ptr %free
-make:
-  %size = get i64 %pool[8]
-  %padded = add i64 %size, 128
-  %raw = call ptr @PyMem_RawMalloc(i64 %padded)
-  %failed = icmp eq ptr %raw, null
-  br i1 %failed, label %none, label %align
-none:
-  ret ptr null
-align:
-  %address = ptrtoint ptr %raw to i64
-  %above = add i64 %address, 127
-  %aligned = and i64 %above, -64
-  %block = inttoptr i64 %aligned to ptr
-  %back = getelementptr i8, ptr %block, i64 -8
-  store ptr %raw, ptr %back
-  ret ptr %block
-}
-
-define void @give_arena(ptr %pool, ptr %block) {
-  %free = load ptr, ptr %pool
-  %link = getelementptr i8, ptr %block, i64 -16
-  store ptr %free, ptr %link
-  store ptr %block, ptr %pool
-  ret void
 }
 
 ; The exception for a program that returned %code: raised by the Python function of the table.

@@ -35,6 +35,8 @@ FIELDS = {
 TUPLE, LIST, DICT, IS, NONE = range(5)
 STRONG, BOOL, WEAK, WEAK_INT = range(4)
 RELEASE, HOLD = 1, 2
+DAMAGED = -1
+"""The code of a call that wrote behind its arena, in place of what the program returned."""
 
 
 def _numbers() -> dict[str, int]:
@@ -42,7 +44,7 @@ def _numbers() -> dict[str, int]:
     table = {f"{name}_WORDS": len(fields.split()) for name, fields in FIELDS.items()}
     table |= {field: WORD * i for fields in FIELDS.values() for i, field in enumerate(fields.split())}
     table |= {"TUPLE": TUPLE, "LIST": LIST, "DICT": DICT, "IS": IS}
-    table |= {"BOOL": BOOL, "WEAK": WEAK, "WEAK_INT": WEAK_INT, "RELEASE": RELEASE, "HOLD": HOLD}
+    table |= {"BOOL": BOOL, "WEAK": WEAK, "WEAK_INT": WEAK_INT, "RELEASE": RELEASE, "HOLD": HOLD, "DAMAGED": DAMAGED}
     return table | {
         "TYPE": 8,
         "SIZE": 16,

@@ -146,12 +146,15 @@ callfree:
   call void @PyEval_RestoreThread(ptr %thread)
   br label %called
 called:
-  %code = phi i64 [ %code1, %callheld ], [ %code2, %callfree ]
+  %returned = phi i64 [ %code1, %callheld ], [ %code2, %callfree ]
   br i1 %noarena, label %release0, label %give
 give:
-  call void @give_arena(ptr %pool, ptr %block)
+  %intact = call i64 @give_arena(ptr %pool, ptr %block)
+  %damaged = icmp eq i64 %intact, 0
+  %given2 = select i1 %damaged, i64 $DAMAGED, i64 %returned
   br label %release0
 release0:
+  %code = phi i64 [ %returned, %called ], [ %given2, %give ]
   call void @hold(ptr %t, ptr %items, i1 false)
   %ok = icmp eq i64 %code, 0
   br i1 %ok, label %tree, label %raise

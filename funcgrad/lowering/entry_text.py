@@ -44,7 +44,6 @@ FUNCTIONS = (
     "PyList_SetItem",
     "PyLong_AsLongLongAndOverflow",
     "PyLong_FromLongLong",
-    "PyMem_RawMalloc",
     "PyObject_Call",
     "PyObject_CallNoArgs",
     "PyObject_CallOneArg",
@@ -55,7 +54,7 @@ FUNCTIONS = (
     "Py_DecRef",
     "Py_IncRef",
 )
-"""What the text calls in CPython, beside ``PyArray_NewFromDescr``."""
+"""What the text calls in CPython; beside it ``PyArray_NewFromDescr`` and the arenas of `pool`."""
 
 DECLARATIONS = """
 @ndarray = external global i8
@@ -85,7 +84,6 @@ declare ptr @PyList_New(i64)
 declare i32 @PyList_SetItem(ptr, i64, ptr)
 declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
 declare ptr @PyLong_FromLongLong(i64)
-declare ptr @PyMem_RawMalloc(i64)
 declare ptr @PyObject_Call(ptr, ptr, ptr)
 declare ptr @PyObject_CallNoArgs(ptr)
 declare ptr @PyObject_CallOneArg(ptr, ptr)
@@ -96,6 +94,8 @@ declare i32 @PyUnicode_Compare(ptr, ptr)
 declare void @Py_DecRef(ptr)
 declare void @Py_IncRef(ptr)
 declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
+declare ptr @take_arena(ptr)
+declare i64 @give_arena(ptr, ptr)
 """
 
 _GET = re.compile(r"(%\w+) = get (\w+) (%\w+)\[(-?\w+)\]")

@@ -25,7 +25,8 @@ from funcgrad.core.trace import eagerly
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Target
 from funcgrad.lowering.cache import cached
-from funcgrad.lowering.emit import ALIGNMENT, emit, native_form, native_type
+from funcgrad.lowering.emit import emit, native_form, native_type
+from funcgrad.lowering.entry_layout import DAMAGED
 from funcgrad.lowering.machine import Library, compile_object, header, host, load
 from funcgrad.lowering.pool import ArenaPool
 from funcgrad.lowering.simplify import simplify
@@ -68,7 +69,6 @@ class Native:
         self.arena = module.arena
         self.checks = module.checks
         self.arenas = ArenaPool(module.arena) if module.arena else None
-        self.free: list[Any] = []  # scratch memory of finished calls
         self.inputs = [(v.aval.shape, v.aval.dtype) for v in program.inputs]
         self.outputs = [(a.aval.shape, a.aval.dtype) for a in program.outputs]
 
@@ -76,27 +76,31 @@ class Native:
         """Fresh results; `args` are arrays or scalars of the input types."""
         held = [_readable(x, shape, dtype) for x, (shape, dtype) in zip(args, self.inputs, strict=True)]
         results = [np.empty(shape, dtype) for shape, dtype in self.outputs]
-        scratch = None
         table = np.empty(2 + len(held) + len(results), np.uint64)
         status = np.zeros(8, np.int64)
-        table[0], table[1] = 0, status.ctypes.data
-        if self.arena:
-            try:
-                scratch = self.free.pop()
-            except IndexError:
-                scratch = np.empty(self.arena + ALIGNMENT, np.uint8)
-            table[0] = -(-scratch.ctypes.data // ALIGNMENT) * ALIGNMENT
         for i, x in enumerate((*held, *results)):
             table[i + 2] = x.ctypes.data
-        code = self.function(table.ctypes.data)
-        if scratch is not None:
-            self.free.append(scratch)
+        arena = self.arenas.take() if self.arenas is not None else 0
+        table[0], table[1] = arena, status.ctypes.data
+        intact = True
+        try:
+            code = self.function(table.ctypes.data)
+        finally:
+            if self.arenas is not None:
+                intact = self.arenas.give(arena)
+        if not intact:
+            code = DAMAGED
         if code:
             self.fail(code, *status.tolist())
         return [x if x.ndim else x[()] for x in results]
 
     def fail(self, code: int, *status: int) -> NoReturn:
-        """Raise the error of the check that failed."""
+        """Raise the error of the check that failed, or say that the code wrote behind its arena."""
+        if code == DAMAGED:
+            raise ProgramError(
+                f"the machine code of program {self.program.name} wrote behind its arena of {self.arena} bytes",
+                hint="a fault of funcgrad: FUNCGRAD_DUMP=directory writes the stages of each Program there",
+            )
         e = self.checks[code - 1]
         assert e.primitive.fault is not None
         error = e.primitive.fault(status[1], **e.params)

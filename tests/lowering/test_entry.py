@@ -570,6 +570,46 @@ def test_arenas_are_used_again() -> None:
         make_entry([too_large], missed)(np.arange(3.0))
 
 
+def writing_at(offset: int) -> Library:
+    """Writes one byte that far behind the start of its arena."""
+    return assembled(f"""
+define i64 @program(ptr %args) {{
+  %arena = load ptr, ptr %args
+  %p = getelementptr i8, ptr %arena, i64 {offset}
+  store i8 1, ptr %p
+  ret i64 0
+}}
+""")
+
+
+@pytest.mark.parametrize("offset", [63, 64, 127])
+def test_guard_words_stand_behind_arenas(offset: int) -> None:
+    pool = ArenaPool(64)
+    library = writing_at(offset)
+    native = prepare(Spec(args=(VECTOR,), results=VECTOR, arena_size=64), library["program"], owner=library, pool=pool)
+    assert native is not None
+    f = make_entry([native], missed)
+    if offset < 64:
+        assert type(f(np.zeros(3))) is Array and pool.free_blocks == 1
+        return
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="stopped with status -1"):
+            f(np.zeros(3))
+        assert pool.free_blocks == 0  # a damaged arena is not used again
+
+
+def test_guard_words_are_for_checking_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUNCGRAD_CHECK", "0")
+    pool, library = ArenaPool(64), writing_at(64)
+    monkeypatch.undo()
+    arena = pool.take()
+    assert arena % 64 == 0 and pool.give(arena) and pool.free_blocks == 1
+    native = prepare(
+        Spec(args=(), results=Node(type(None)), arena_size=64), library["program"], owner=library, pool=pool
+    )
+    assert native is not None and make_entry([native], missed)() is None
+
+
 # -- donation
 
 
