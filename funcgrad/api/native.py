@@ -20,7 +20,12 @@ LONG = 50_000  # operations: some 20 µs, from which on other threads run meanwh
 
 
 def native_entry(
-    traced: Traced, args: Sequence[Any], kwargs: dict[str, Any], statics: set[int], static_names: Sequence[str]
+    traced: Traced,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    statics: set[int],
+    static_names: Sequence[str],
+    donated: tuple[int, ...],
 ) -> Native | None:
     """The table of a specialisation, or None where only Python can serve it.
 
@@ -30,9 +35,13 @@ def native_entry(
         Arguments that the specialisation was made for.
     statics, static_names
         Which of them are static.
+    donated
+        For each output the leaf whose memory it may take, or -1; empty for none.
     """
-    machine = executable(traced.program).whole
-    if machine is None or traced.captured_tracer or not available():
+    if traced.captured_tracer or not available():
+        return None
+    machine = executable(traced.program).whole(inputs_of(traced, donated))
+    if machine is None:
         return None
     types = traced.program.in_avals[len(traced.constants) :]
     leaves = iter([Leaf(a.dtype, a.shape, a.weak) for a in types])
@@ -49,6 +58,7 @@ def native_entry(
         results=into if into is not None else Node(list, tuple(outs)),
         constants=tuple([np.array(c, order="C", copy=None) for c in traced.constants]),
         constants_first=True,
+        donated=donated,
         arena_size=machine.arena,
         release_gil=_operations(machine.program) > LONG,
     )
@@ -61,6 +71,11 @@ def native_entry(
         on_status=machine.fail,
         unflatten=unflatten,
     )
+
+
+def inputs_of(traced: Traced, donated: tuple[int, ...]) -> tuple[int, ...]:
+    """Positions of donated leaves as inputs of the Program, whose constants come first."""
+    return tuple([i + len(traced.constants) if i >= 0 else -1 for i in donated])
 
 
 def _tree(x: Any, leaves: Iterator[Leaf]) -> Any:

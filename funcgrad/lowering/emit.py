@@ -10,6 +10,7 @@ and returns 0, or the number of the check that failed. `native_form` says which 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from funcgrad.core.ir import Atom, Equation, Program, Var
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Shared, Target
+from funcgrad.lowering.donation import copied, in_place
 from funcgrad.lowering.layout import VIEWS
 from funcgrad.lowering.loops import STATUS, KernelText, loop_text
 from funcgrad.lowering.reductions import REDUCTIONS
@@ -88,8 +90,14 @@ def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, che
     return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
 
 
-def emit(program: Program, target: Target) -> Module:
-    """The LLVM text of a flat Program, all of whose equations have a native form."""
+def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Module:
+    """The LLVM text of a flat Program, all of whose equations have a native form.
+
+    Parameters
+    ----------
+    donated
+        For each output the input whose address a call may pass for it as well, or -1; empty for none.
+    """
     s = schedule(program)
     shared = Shared()
     names: dict[str, str] = {}
@@ -97,16 +105,21 @@ def emit(program: Program, target: Target) -> Module:
     calls: list[Call] = []
     loops = False
     checks: list[Equation] = []
-    for kernel in s.kernels:
-        k = kernel_text(kernel, s, target, shared, checks)
+    texts = [kernel_text(kernel, s, target, shared, checks) for kernel in s.kernels]
+    results = list(s.outputs)
+    for i, d in enumerate(donated):
+        if d >= 0 and not in_place(s, texts, s.outputs[i], program.inputs[d]):
+            copy, results[i] = copied(s.outputs[i])
+            texts.append(kernel_text(copy, s, target, shared, checks))
+    for k in texts:
         loops |= k.loops
         name = names.get(k.text)
         if name is None:
             name = names[k.text] = f"k{len(names)}"
             functions.append(k.text.replace("@KERNEL", f"@{name}", 1))
         calls.append((name, k.roots))
-    offsets, arena = _arena(s, calls)
-    slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
+    offsets, arena = _arena(s, calls, set(results))
+    slots = {v: i + 2 for i, v in enumerate((*program.inputs, *results))}
     imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product)}))
     declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in imports]
     text = "\n".join(
@@ -160,9 +173,8 @@ def _part(n: int, calls: list[Call], slots: dict[Any, int], offsets: dict[Any, i
     return "\n".join([*lines, "  ret i64 0", "}", ""])
 
 
-def _arena(s: Schedule, calls: list[Call]) -> tuple[dict[Any, int], int]:
+def _arena(s: Schedule, calls: list[Call], results: set[Any]) -> tuple[dict[Any, int], int]:
     """An offset for every buffer that is no result; places are reused after the last kernel that touches a buffer."""
-    results = set(s.outputs)
     first: dict[Any, int] = {}
     last: dict[Any, int] = {}
     for k, (_, roots) in enumerate(calls):

@@ -66,9 +66,9 @@ no:
   ret i1 false
 }
 
-; An argument that may be overwritten: an array that owns its writeable memory or has it from the pool, was never exported as a buffer, and
-; shares nothing with another argument.
-define i1 @match_donated(ptr %t, i64 %l, ptr %items, ptr %inputs) {
+; Leaf %l, if it may be overwritten: an array that owns its writeable memory or has it from the pool, was never asked
+; for a buffer, and shares nothing with another argument. Otherwise null.
+define ptr @donated(ptr %t, i64 %l, ptr %items, ptr %inputs) {
 start:
   %first = get i64 %t[$LEAVES]
   %count = get i64 %t[$LEAF_COUNT]
@@ -132,9 +132,9 @@ overlap:
 apart:
   br label %other
 yes:
-  ret i1 true
+  ret ptr %x
 no:
-  ret i1 false
+  ret ptr null
 }
 
 ; The exception for a program that returned %code: raised by the Python function of the table.

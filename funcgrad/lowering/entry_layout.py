@@ -26,10 +26,10 @@ WORD = 8
 FIELDS = {
     "HEAD": "TABLE_COUNT FALLBACK CONTEXT SWITCH HITS MAX_ITEMS MAX_POINTERS MAX_LEAVES MAX_VALUES",
     "TABLE": "PROGRAM FLAGS POOL ON_STATUS ROOT ARGS KEYWORDS NAMES NODE_COUNT NODES LEAF_COUNT LEAVES "
-    "LEAF_SLOT CONST_SLOT OUT_SLOT CONST_COUNT CONSTS OUT_COUNT OUTS BUILD_COUNT BUILDS DONATED_COUNT DONATED",
+    "LEAF_SLOT CONST_SLOT OUT_SLOT CONST_COUNT CONSTS OUT_COUNT OUTS BUILD_COUNT BUILDS",
     "NODE": "NODE_KIND NODE_ITEM NODE_TYPE NODE_CHILDREN NODE_FIRST NODE_KEYS",
     "LEAF": "LEAF_ITEM LEAF_KIND LEAF_DESCR LEAF_NUMBER LEAF_NDIM LEAF_SHAPE LEAF_SCALAR LEAF_SIZE",
-    "OUT": "OUT_ITEM OUT_DESCR OUT_NDIM OUT_SHAPE OUT_ALLOCATE",
+    "OUT": "OUT_LEAF OUT_DESCR OUT_NDIM OUT_SHAPE OUT_ALLOCATE",
     "BUILD": "BUILD_KIND BUILD_CHILDREN BUILD_FIRST BUILD_VALUE BUILD_CALL",
 }
 TUPLE, LIST, DICT, IS, NONE = range(5)
@@ -151,6 +151,11 @@ class NativeCallable(_Base):  # type: ignore[misc]
 
 def _read(obj: Any, offset: int, kind: Any = ctypes.c_void_p) -> Any:
     return kind.from_address(id(obj) + offset).value
+
+
+def exported(x: Any) -> bool:
+    """Whether the ndarray `x` was ever asked for a buffer; False where that cannot be known."""
+    return available() and bool(_read(x, NUMBERS["ARRAY_BUFFER"]))
 
 
 def _check_offsets() -> str:

@@ -205,7 +205,7 @@ leaf:
   %l1 = add i64 %l, 1
   %row1 = row %row[$LEAF_WORDS]
   %allleaves = icmp eq i64 %l, %leafcount
-  br i1 %allleaves, label %donations, label %object
+  br i1 %allleaves, label %yes, label %object
 object:
   %item = get i64 %row[$LEAF_ITEM]
   %y = at ptr %items[%item]
@@ -255,20 +255,6 @@ setleaf:
   put ptr %pointer, %inputs[%l]
   br label %leaf
 
-donations:
-  %donated = get i64 %t[$DONATED_COUNT]
-  %donatedoffset = get i64 %t[$DONATED]
-  %donatedleaves = row %t[%donatedoffset]
-  br label %donation
-donation:
-  %d = phi i64 [ 0, %donations ], [ %d1, %donate ]
-  %d1 = add i64 %d, 1
-  %alldonated = icmp eq i64 %d, %donated
-  br i1 %alldonated, label %yes, label %donate
-donate:
-  %given0 = at i64 %donatedleaves[%d]
-  %eligible = call i1 @match_donated(ptr %t, i64 %given0, ptr %items, ptr %inputs)
-  br i1 %eligible, label %donation, label %no
 yes:
   ret i1 true
 no:

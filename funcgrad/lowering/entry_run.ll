@@ -70,6 +70,8 @@ setconst:
   br label %const
 
 outputs:
+  %leafslot = get i64 %t[$LEAF_SLOT]
+  %inputs = row %pointers[%leafslot]
   %outslot = get i64 %t[$OUT_SLOT]
   %out0 = row %pointers[%outslot]
   %outoffset = get i64 %t[$OUTS]
@@ -83,11 +85,14 @@ out:
   %allouts = icmp eq i64 %o, %outcount
   br i1 %allouts, label %arena, label %output
 output:
-  %item = get i64 %row[$OUT_ITEM]
-  %fresh = icmp slt i64 %item, 0
-  br i1 %fresh, label %allocate, label %donated
+  %leaf = get i64 %row[$OUT_LEAF]
+  %fresh = icmp slt i64 %leaf, 0
+  br i1 %fresh, label %allocate, label %offered
+offered:
+  %given = call ptr @donated(ptr %t, i64 %leaf, ptr %items, ptr %inputs)
+  %declined = icmp eq ptr %given, null
+  br i1 %declined, label %allocate, label %donated
 donated:
-  %given = at ptr %items[%item]
   call void @Py_IncRef(ptr %given)
   br label %setout
 allocate:

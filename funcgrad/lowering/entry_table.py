@@ -90,7 +90,8 @@ class Spec:
     constants : tuple of numpy.ndarray
         C-contiguous, aligned; never changed.
     donated : tuple of int
-        For each output the leaf whose memory it is written to, or -1. Empty for none.
+        For each output the leaf that becomes the result where a call allows it to be overwritten, or -1. The program
+        works either way. Empty for none.
     arena_size : int
         Bytes of working memory.
     release_gil : bool
@@ -307,7 +308,7 @@ def prepare(
     donated = spec.donated or (-1,) * len(outputs)
     assert len(donated) == len(outputs)
     rows = [
-        [leaves[d][0] if d >= 0 else -1, table.own(dtype), len(o.shape), table.add(o.shape), _allocator(table, o)]
+        [d, table.own(dtype), len(o.shape), table.add(o.shape), _allocator(table, o)]
         for o, dtype, d in zip(outputs, dtypes, donated, strict=True)
     ]
     if spec.arena_size and pool is None:
@@ -332,7 +333,6 @@ def prepare(
     table.section("CONST_COUNT", "CONSTS", [[_constant(c)] for c in spec.constants])
     table.section("OUT_COUNT", "OUTS", rows)
     table.section("BUILD_COUNT", "BUILDS", builds)
-    table.section("DONATED_COUNT", "DONATED", [[d] for d in donated if d >= 0])
     return Native(pack(table.words), (owner, pool, *spec.constants, *table.owned), needs)
 
 

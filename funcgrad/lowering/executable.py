@@ -57,11 +57,13 @@ class Native:
     ----------
     program : Program
         Flat; every equation has a native form.
+    donated : tuple of int
+        For each output the input whose memory it may be given, or -1; empty for none.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, donated: tuple[int, ...] = ()) -> None:
         self.program = program
-        module = emit(program, this_target())
+        module = emit(program, this_target(), donated)
         text = header() + module.text
         code = cached(text, module.level, lambda: compile_object(text, module.level))
         self.library: Library = load([code], ["program"], {name: blas.address(name) for name in module.imports})
@@ -182,32 +184,38 @@ class Executable:
     def __init__(self, program: Program) -> None:
         self.program = simplify(program)
         self._lock = threading.Lock()
-        self._whole: Native | None = None
+        self._whole: dict[tuple[int, ...], Native] = {}
         self._stages: list[Stage] | None = None
 
-    def _prepare(self) -> None:
+    def whole(self, donated: tuple[int, ...] = ()) -> Native | None:
+        """The one native module, if the Program is one; made at the first call.
+
+        Parameters
+        ----------
+        donated
+            For each output the input whose memory it may be given, or -1; empty for none.
+        """
+        found = self._whole.get(donated)
+        if found is not None or self._stages is not None:
+            return found
         with self._lock:
-            if self._whole is None and self._stages is None:
+            if donated not in self._whole and self._stages is None:
                 p = self.program
-                whole = all([native_form(e) for e in p.equations]) and all(
-                    [native_type(a) for a in (*p.inputs, *p.outputs)]
-                )
-                if whole:
-                    self._whole = Native(p)
+                types = all([native_type(a) for a in (*p.inputs, *p.outputs)])
+                if types and all([native_form(e) for e in p.equations]):
+                    self._whole[donated] = Native(p, donated)
                 else:
                     self._stages = stages(p)
+            return self._whole.get(donated)
 
-    @property
-    def whole(self) -> Native | None:
-        """The one native module, if the Program is one and has been prepared."""
-        return self._whole
+    def __call__(self, args: Sequence[Any], donated: tuple[int, ...] = ()) -> list[Any]:
+        """Results for arrays of the Program's input types, as raw values that may share memory with `args`.
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Results for arrays of the Program's input types, as raw values that may share memory with `args`."""
-        if self._whole is None and self._stages is None:
-            self._prepare()
-        if self._whole is not None:
-            return self._whole(args)
+        `donated` chooses the machine code (see `whole`); nothing is overwritten here.
+        """
+        whole = self.whole(donated)
+        if whole is not None:
+            return whole(args)
         assert self._stages is not None
         env: dict[Any, Any] = dict(zip(self.program.inputs, args, strict=True))
         with eagerly():

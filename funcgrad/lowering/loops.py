@@ -133,11 +133,15 @@ def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carr
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """A kernel function without its name (``@KERNEL``), and the buffers for its parameters."""
+    """A kernel function without its name (``@KERNEL``), and the buffers for its parameters.
+
+    `once` means: the body runs once for each index, and loads all that its equations read before it stores.
+    """
 
     text: str
     roots: tuple[Any, ...]
     loops: bool
+    once: bool = False
 
 
 def loop_text(loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
@@ -156,7 +160,7 @@ class _LoopEmitter:
         self.shared = shared
         self.computed = {v for e in loop.equations for v in e.outputs}
         self.roots: dict[Any, str] = {}
-        self.written: set[Any] = set()
+        self.overlaps = False  # whether some indices are met twice
         self.index: dict[tuple[str, int], int] = {}  # what an access is for → its place in the nest
 
     # -- planning
@@ -203,7 +207,7 @@ class _LoopEmitter:
         parameters = ", ".join([f"ptr {p}" for p in self.roots.values()])
         lines = "\n".join(b.lines)
         text = f"define internal void @KERNEL({parameters}) #0 {{\nentry:\n{lines}\n  ret void\n}}\n"
-        return KernelText(text, tuple(self.roots), any([s > 1 for s in n.sizes]))
+        return KernelText(text, tuple(self.roots), any([s > 1 for s in n.sizes]), not self.overlaps)
 
     def _reads(self) -> list[Var]:
         atoms: list[Atom] = []
@@ -278,6 +282,7 @@ class _LoopEmitter:
         """The vector loop: calls `body` with the first index and, if vectors overlap, the lanes that are new."""
         size, lanes, b = self.nest.sizes[depth], self.lanes, self.b
         count, overlap = -(-size // lanes), size % lanes != 0
+        self.overlaps |= overlap
 
         def step(i: Value, c: Carries) -> Carries:
             nominal = b.imul(i, lanes) if i.text != "0" else i
