@@ -53,7 +53,7 @@ _NEW_FROM_DESCR = 94  # a slot of NumPy's C API
 def _machinery() -> Any:
     """The native functions ``enter`` and ``call``; they stay loaded for the life of the process."""
     api = numpy_api()
-    objects = {"ndarray": np.ndarray, "Array": Array, "Block": Block, "int": int, "str": str}
+    objects = {"ndarray": np.ndarray, "Array": Array, "Block": Block, "int": int, "list": list, "str": str}
     objects |= {"True": True, "False": False, "None": None, "builtin": type(len)}
     objects |= {"SystemError": SystemError, "TypeError": TypeError}
     imports = {name: id(value) for name, value in objects.items()}

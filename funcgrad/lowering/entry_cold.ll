@@ -66,6 +66,66 @@ no:
   ret i1 false
 }
 
+; References to the items up to %end are taken; %owned says how many were before.
+define void @own(ptr %items, ptr %owned, i64 %end) {
+start:
+  %first = load i64, ptr %owned
+  store i64 %end, ptr %owned
+  br label %next
+next:
+  %i = phi i64 [ %first, %start ], [ %i1, %take ]
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i, %end
+  br i1 %more, label %take, label %done
+take:
+  %x = at ptr %items[%i]
+  call void @Py_IncRef(ptr %x)
+  br label %next
+done:
+  ret void
+}
+
+; And given back.
+define void @disown(ptr %items, ptr %owned) {
+start:
+  %end = load i64, ptr %owned
+  br label %next
+next:
+  %i = phi i64 [ 0, %start ], [ %i1, %drop ]
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i, %end
+  br i1 %more, label %drop, label %done
+drop:
+  %x = at ptr %items[%i]
+  call void @Py_DecRef(ptr %x)
+  br label %next
+done:
+  ret void
+}
+
+; The children of a registered node: a new list of %n objects, or null, with or without an exception.
+define ptr @opened(ptr %function, ptr %x, i64 %n) {
+start:
+  %children = call ptr @PyObject_CallOneArg(ptr %function, ptr %x)
+  %raised = icmp eq ptr %children, null
+  br i1 %raised, label %none, label %check
+check:
+  %type = get ptr %children[$TYPE]
+  %islist = icmp eq ptr %type, @list
+  br i1 %islist, label %count, label %drop
+count:
+  %size = get i64 %children[$SIZE]
+  %fits = icmp eq i64 %size, %n
+  br i1 %fits, label %good, label %drop
+drop:
+  call void @Py_DecRef(ptr %children)
+  br label %none
+none:
+  ret ptr null
+good:
+  ret ptr %children
+}
+
 ; Leaf %l, if it may be overwritten: an array that owns its writeable memory or has it from the pool, was never asked
 ; for a buffer, and shares nothing with another argument. Otherwise null.
 define ptr @donated(ptr %t, i64 %l, ptr %items, ptr %inputs) {

@@ -32,9 +32,9 @@ FIELDS = {
     "OUT": "OUT_LEAF OUT_DESCR OUT_NDIM OUT_SHAPE OUT_ALLOCATE",
     "BUILD": "BUILD_KIND BUILD_CHILDREN BUILD_FIRST BUILD_VALUE BUILD_CALL",
 }
-TUPLE, LIST, DICT, IS, NONE = range(5)
+TUPLE, LIST, DICT, IS, NONE, OPENED = range(6)
 STRONG, BOOL, WEAK, WEAK_INT = range(4)
-RELEASE, HOLD = 1, 2
+RELEASE, HOLD, OWNING = 1, 2, 4
 DAMAGED = -1
 """The code of a call that wrote behind its arena, in place of what the program returned."""
 
@@ -43,8 +43,16 @@ def _numbers() -> dict[str, int]:
     """Every ``$NAME`` of the text: offsets in bytes, sizes in words."""
     table = {f"{name}_WORDS": len(fields.split()) for name, fields in FIELDS.items()}
     table |= {field: WORD * i for fields in FIELDS.values() for i, field in enumerate(fields.split())}
-    table |= {"TUPLE": TUPLE, "LIST": LIST, "DICT": DICT, "IS": IS}
-    table |= {"BOOL": BOOL, "WEAK": WEAK, "WEAK_INT": WEAK_INT, "RELEASE": RELEASE, "HOLD": HOLD, "DAMAGED": DAMAGED}
+    table |= {"TUPLE": TUPLE, "LIST": LIST, "DICT": DICT, "IS": IS, "OPENED": OPENED}
+    table |= {
+        "BOOL": BOOL,
+        "WEAK": WEAK,
+        "WEAK_INT": WEAK_INT,
+        "RELEASE": RELEASE,
+        "HOLD": HOLD,
+        "OWNING": OWNING,
+        "DAMAGED": DAMAGED,
+    }
     return table | {
         "TYPE": 8,
         "SIZE": 16,

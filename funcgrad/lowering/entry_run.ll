@@ -213,18 +213,33 @@ start:
   %pointers = alloca ptr, i64 %pointerwords
   %spill = alloca i64, i64 %leafwords
   %values = alloca ptr, i64 %valuewords
+  %owned = alloca i64
   %count = get i64 %head[$TABLE_COUNT]
   %tables = row %head[$HEAD_WORDS]
   br label %next
 next:
-  %i = phi i64 [ 0, %start ], [ %i1, %try ]
+  %i = phi i64 [ 0, %start ], [ %i1, %missed ], [ %i1, %quiet ]
   %i1 = add i64 %i, 1
   %done = icmp eq i64 %i, %count
   br i1 %done, label %none, label %try
 try:
   %t = at ptr %tables[%i]
-  %hit = call i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %pointers, ptr %spill)
-  br i1 %hit, label %found, label %next
+  %hit = call i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %pointers, ptr %spill,
+                      ptr %owned)
+  br i1 %hit, label %found, label %missed
+missed:
+  %left = load i64, ptr %owned
+  %clean = icmp eq i64 %left, 0
+  br i1 %clean, label %next, label %dirty
+dirty:
+  call void @disown(ptr %items, ptr %owned)
+  %error = call ptr @PyErr_Occurred()
+  %quietly = icmp eq ptr %error, null
+  br i1 %quietly, label %quiet, label %raised
+quiet:
+  br label %next
+raised:
+  ret ptr null
 found:
   %hits = get ptr %head[$HITS]
   %uncounted = icmp eq ptr %hits, null
@@ -236,6 +251,7 @@ counted:
   br label %matched
 matched:
   %result = call ptr @run(ptr %t, ptr %items, ptr %pointers, ptr %values)
+  call void @disown(ptr %items, ptr %owned)
   ret ptr %result
 none:
   ret ptr inttoptr (i64 1 to ptr)

@@ -26,6 +26,8 @@ from funcgrad.lowering.entry_layout import (
     IS,
     LIST,
     NONE,
+    OPENED,
+    OWNING,
     RELEASE,
     STRONG,
     TUPLE,
@@ -72,7 +74,25 @@ class Node:
     order: tuple[int, ...] = ()
 
 
-Tree = Leaf | Static | Node
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A node of any other class, taken apart and put together by Python.
+
+    Attributes
+    ----------
+    opened
+        Takes an object of exactly this type, returns a fresh list of its children, or None where it does not fit.
+    closed
+        Takes a list of children, returns an object.
+    """
+
+    kind: type
+    children: tuple[Tree, ...]
+    opened: Callable[[Any], list[Any] | None]
+    closed: Callable[[list[Any]], Any]
+
+
+Tree = Leaf | Static | Node | Registered
 
 
 @dataclass(frozen=True)
@@ -119,23 +139,21 @@ class Native:
     needs: tuple[int, int, int, int]  # words on the stack: items, pointers, leaves, values
 
 
-def tree_of(treedef: tree.Treedef, leaves: Iterable[Leaf]) -> Tree | None:
-    """The tree of structure `treedef` with the given leaves; None where it has nodes that only Python can walk."""
+def tree_of(treedef: tree.Treedef, leaves: Iterable[Leaf]) -> Tree:
+    """The tree of structure `treedef` with the given leaves."""
     remaining = iter(leaves)
 
-    def walk(node: tree.Treedef) -> Tree | None:
+    def walk(node: tree.Treedef) -> Tree:
         if node.is_leaf():
             return next(remaining)
         children = tuple([walk(c) for c in node.children()])
-        if any([c is None for c in children]):
-            return None
         if node.type in (list, tuple, type(None)) or _is_namedtuple(node.type):
             return Node(node.type, children)  # type: ignore[arg-type]
         if node.type is dict and all(type(k) is str for k in node.entries()):
             keys = tuple(node.entries())
             inserted = tree.unflatten(node, range(node.num_leaves))
-            return Node(dict, children, keys, tuple([keys.index(k) for k in inserted]))  # type: ignore[arg-type]
-        return None
+            return Node(dict, children, keys, tuple([keys.index(k) for k in inserted]))
+        return Registered(node.type, children, *tree.node_functions(node))  # type: ignore[arg-type]
 
     return walk(treedef)
 
@@ -226,8 +244,11 @@ def _arguments(table: _Table, spec: Spec) -> tuple[list[list[int]], list[list[in
         if node.kind is type(None):
             nodes.append([IS, item, id(None), 0, 0, 0])
             return True
-        kind = LIST if node.kind is list else DICT if node.kind is dict else TUPLE
-        keys = table.add([*[table.own(sys.intern(k)) for k in node.keys], *node.order])
+        if isinstance(node, Registered):
+            kind, keys = OPENED, table.own(node.opened)
+        else:
+            kind = LIST if node.kind is list else DICT if node.kind is dict else TUPLE
+            keys = table.add([*[table.own(sys.intern(k)) for k in node.keys], *node.order])
         n, first = len(node.children), count
         count += n
         nodes.append([kind, item, table.own(node.kind), n, first, keys])
@@ -239,13 +260,13 @@ def _arguments(table: _Table, spec: Spec) -> tuple[list[list[int]], list[list[in
 def _results(table: _Table, tree: Tree, outputs: list[Leaf]) -> tuple[list[list[int]], int]:
     """Rows of containers (children first), and where the result stands; the leaves are put into `outputs`."""
     rows: list[list[int]] = []
-    pending: list[tuple[Node, list[int], int]] = []  # containers get their places after all leaves
+    pending: list[tuple[Node | Registered, list[int], int]] = []  # containers get their places after all leaves
 
     def walk(node: Tree) -> int:
         if isinstance(node, Leaf):
             outputs.append(node)
             return len(outputs) - 1
-        assert isinstance(node, Node)
+        assert isinstance(node, Node | Registered)
         children = [walk(child) for child in node.children]
         pending.append((node, children, -len(pending) - 1))
         return pending[-1][2]
@@ -254,12 +275,17 @@ def _results(table: _Table, tree: Tree, outputs: list[Leaf]) -> tuple[list[list[
     place = lambda i: i if i >= 0 else len(outputs) - 1 - i
     for node, children, index in pending:
         kind, call = TUPLE, 0
-        if node.kind in (list, dict, type(None)):
+        if isinstance(node, Registered):
+            kind, call = LIST, table.own(node.closed)
+        elif node.kind in (list, dict, type(None)):
             kind = {list: LIST, dict: DICT}.get(node.kind, NONE)
         elif node.kind is not tuple:
             call = table.own(node.kind)
-        order = node.order if kind == DICT else range(len(children))
-        keys = [table.own(sys.intern(node.keys[k])) for k in order] if kind == DICT else []
+        order: Sequence[int] = range(len(children))
+        keys: list[int] = []
+        if isinstance(node, Node) and kind == DICT:
+            order = node.order
+            keys = [table.own(sys.intern(node.keys[k])) for k in order]
         first = table.add([*[place(children[k]) for k in order], *keys])
         rows.append([kind, len(children), first, place(index), call])
     return rows, place(root)
@@ -272,7 +298,6 @@ def prepare(
     owner: Any,
     pool: ArenaPool | None = None,
     on_status: Callable[..., Any] = _raise_status,
-    unflatten: Callable[[list[Any]], Any] | None = None,
 ) -> Native | None:
     """The table of a specialisation, or None where only Python can serve it.
 
@@ -286,9 +311,6 @@ def prepare(
         Arenas shared by all entries of the program; made here where it is None and `spec` has an arena.
     on_status
         Called with the code and the 8 words of the status block where the program returns a code; must raise.
-    unflatten
-        Makes the result out of the list of outputs, for results that have registered nodes: `spec.results` is then
-        a list of leaves.
     """
     if not available():
         return None
@@ -302,9 +324,6 @@ def prepare(
     dtypes = [_native_dtype(o.dtype) for o in outputs]
     if any([d is None for d in dtypes]):
         return None
-    if unflatten is not None:
-        assert isinstance(spec.results, Node) and spec.results.kind is list
-        builds[-1][-1] = table.own(unflatten)
     donated = spec.donated or (-1,) * len(outputs)
     assert len(donated) == len(outputs)
     rows = [
@@ -316,9 +335,10 @@ def prepare(
     needs = (items, 2 + len(leaves) + len(spec.constants) + len(outputs), len(leaves), len(outputs) + len(builds))
     if max(needs) > MAX_WORDS:
         return None
+    opened = any([row[0] == OPENED for row in nodes])
     nested = any(row[0] >= len(spec.args) + len(spec.keywords) for row in leaves)
     table["PROGRAM"] = program
-    table["FLAGS"] = RELEASE * spec.release_gil | HOLD * (spec.release_gil or nested)
+    table["FLAGS"] = RELEASE * spec.release_gil | HOLD * (spec.release_gil or nested) | OWNING * opened
     table["POOL"] = pool.address if pool is not None and pool.size else 0
     table["ON_STATUS"] = table.own(on_status)
     table["LEAF_SLOT"] = 2 + len(spec.constants) * spec.constants_first
