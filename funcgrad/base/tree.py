@@ -82,7 +82,7 @@ def node_functions(treedef: Treedef) -> tuple[Callable[[Any], list[Any] | None],
 
         return flattened, one.unflatten
 
-    _, expected, *_ = entry.flatten_func(one.unflatten(range(one.num_leaves)))
+    _, expected, *_ = entry.flatten_func(treedef.unflatten(range(treedef.num_leaves)))
 
     def opened(x: Any) -> list[Any] | None:
         found = entry.flatten_func(x)
