@@ -25,6 +25,7 @@ from funcgrad.core.trace import eagerly
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Target
 from funcgrad.lowering.cache import cached
+from funcgrad.lowering.dump import dump_module, dump_program
 from funcgrad.lowering.emit import emit, native_form, native_type
 from funcgrad.lowering.entry_layout import DAMAGED
 from funcgrad.lowering.machine import Library, compile_object, header, host, load
@@ -65,6 +66,7 @@ class Native:
         self.program = program
         module = emit(program, this_target(), donated)
         text = header() + module.text
+        dump_module(program, text, module.level, donated)
         code = cached(text, module.level, lambda: compile_object(text, module.level))
         self.library: Library = load([code], ["program"], {name: blas.address(name) for name in module.imports})
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])
@@ -183,6 +185,7 @@ class Executable:
 
     def __init__(self, program: Program) -> None:
         self.program = simplify(program)
+        dump_program(self.program, program)
         self._lock = threading.Lock()
         self._whole: dict[tuple[int, ...], Native] = {}
         self._stages: list[Stage] | None = None
