@@ -3,7 +3,7 @@
 `pair` looks at types alone: each result, in order, gets the first donated argument of its type that is not taken.
 `in_place` looks at kernels: a kernel can touch only the buffers that it is given, so a result may lie in a donated
 argument if no kernel is given the argument at or after the one that begins to write the result. There is one
-exception: a loop that visits every index once, reads the argument at that very index, and reads it before it stores.
+exception: a loop that stores every index once, reads the argument at that very index, and reads it before it stores.
 
     a = mul w 0.5; b = sub w a       one loop: b may lie in w
     a = reverse w; b = add w a       index i is read when index n - 1 - i has been written: b is computed elsewhere
@@ -22,7 +22,7 @@ from funcgrad.lowering.entry_layout import exported
 from funcgrad.lowering.layout import contiguous
 from funcgrad.lowering.loops import KernelText
 from funcgrad.lowering.pool import Block
-from funcgrad.lowering.schedule import Loop, Schedule, Write
+from funcgrad.lowering.schedule import Kernel, Loop, Schedule, Write
 
 
 def pair(inputs: Sequence[Aval], donated: Sequence[bool], outputs: Sequence[Aval]) -> tuple[int, ...]:
@@ -49,6 +49,16 @@ def in_place(s: Schedule, texts: Sequence[KernelText], result: Var, argument: Va
         return True
     kernel = s.kernels[first]
     return isinstance(kernel, Loop) and texts[first].once and _reads_first(s, kernel, result, argument)
+
+
+def updates(kernel: Kernel, results: set[Var]) -> bool:
+    """Whether a kernel should store each index once, so that donated `results` may lie in what it reads.
+
+    Not if it has checks: where vectors overlap they would look at values that are overwritten already.
+    """
+    if not isinstance(kernel, Loop) or any([e.primitive.traits.kind == "check" for e in kernel.equations]):
+        return False
+    return any([w.target.root in results for w in kernel.writes])
 
 
 def _reads_first(s: Schedule, loop: Loop, result: Var, argument: Var) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from funcgrad.core.ir import Atom, Equation, Program, Var
 from funcgrad.lowering import blas
 from funcgrad.lowering.builder import Shared, Target
-from funcgrad.lowering.donation import copied, in_place
+from funcgrad.lowering.donation import copied, in_place, updates
 from funcgrad.lowering.layout import VIEWS
 from funcgrad.lowering.loops import STATUS, KernelText, loop_text
 from funcgrad.lowering.reductions import REDUCTIONS
@@ -82,10 +82,12 @@ def native_form(e: Equation) -> bool:
     return all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
 
 
-def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
-    """The function of one kernel; the checks in it are appended to `checks`."""
+def kernel_text(
+    kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation], once: bool = False
+) -> KernelText:
+    """The function of one kernel; the checks in it are appended to `checks`. For `once` see `loop_text`."""
     if isinstance(kernel, Loop):
-        return loop_text(kernel, s.views, target, shared, checks)
+        return loop_text(kernel, s.views, target, shared, checks, once)
     assert isinstance(kernel, Product)
     return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
 
@@ -105,7 +107,8 @@ def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Modul
     calls: list[Call] = []
     loops = False
     checks: list[Equation] = []
-    texts = [kernel_text(kernel, s, target, shared, checks) for kernel in s.kernels]
+    into = {r for r, d in zip(s.outputs, donated, strict=False) if d >= 0}
+    texts = [kernel_text(k, s, target, shared, checks, updates(k, into)) for k in s.kernels]
     results = list(s.outputs)
     for i, d in enumerate(donated):
         if d >= 0 and not in_place(s, texts, s.outputs[i], program.inputs[d]):

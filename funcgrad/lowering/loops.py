@@ -135,7 +135,7 @@ def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carr
 class KernelText:
     """A kernel function without its name (``@KERNEL``), and the buffers for its parameters.
 
-    `once` means: the body runs once for each index, and loads all that its equations read before it stores.
+    `once` means: each index is stored once, after all that its equations read there was loaded.
     """
 
     text: str
@@ -144,14 +144,25 @@ class KernelText:
     once: bool = False
 
 
-def loop_text(loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
-    """The function that runs `loop`; helpers and declarations go to `shared`, its checks to `checks`."""
-    return _LoopEmitter(loop, views, target, shared, checks).run()
+def loop_text(
+    loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation], once: bool = False
+) -> KernelText:
+    """The function that runs `loop`; helpers and declarations go to `shared`, its checks to `checks`.
+
+    With `once`, where vectors overlap, what is stored already stays: results may then lie in what the loop reads.
+    """
+    return _LoopEmitter(loop, views, target, shared, checks, once).run()
 
 
 class _LoopEmitter:
     def __init__(
-        self, loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]
+        self,
+        loop: Loop,
+        views: dict[Var, View],
+        target: Target,
+        shared: Shared,
+        checks: list[Equation],
+        once: bool = False,
     ) -> None:
         self.loop = loop
         self.checks = checks
@@ -160,7 +171,8 @@ class _LoopEmitter:
         self.shared = shared
         self.computed = {v for e in loop.equations for v in e.outputs}
         self.roots: dict[Any, str] = {}
-        self.overlaps = False  # whether some indices are met twice
+        self.once = once
+        self.overlaps = False  # whether some indices are stored twice
         self.index: dict[tuple[str, int], int] = {}  # what an access is for → its place in the nest
 
     # -- planning
@@ -250,6 +262,7 @@ class _LoopEmitter:
     def _at_vector(self, pointers: list[Access], start: Value, fresh: Value | None, carries: Carries) -> Carries:
         n = self.nest
         if self.loop.reductions and n.vector is not None and n.vector < n.outer:
+            self.overlaps |= fresh is not None
             self._reduce(n.outer, pointers, start)
             return []
         self._body(pointers, start, fresh, None)
@@ -282,7 +295,7 @@ class _LoopEmitter:
         """The vector loop: calls `body` with the first index and, if vectors overlap, the lanes that are new."""
         size, lanes, b = self.nest.sizes[depth], self.lanes, self.b
         count, overlap = -(-size // lanes), size % lanes != 0
-        self.overlaps |= overlap
+        self.overlaps |= overlap and not self.once
 
         def step(i: Value, c: Carries) -> Carries:
             nominal = b.imul(i, lanes) if i.text != "0" else i
@@ -402,7 +415,10 @@ class _LoopEmitter:
             env[e.outputs[0]] = e.primitive.emit(b, dtype, *inputs, **e.params)
         for k, w in enumerate(self.loop.writes):
             a = pointers[self.index["write", k]]
-            self._store(read(w.value), a, stride(a))
+            value = read(w.value)
+            if fresh is not None and self.once:
+                value = b.select(fresh, value, self._load(a, stride(a)))
+            self._store(value, a, stride(a))
         out: Carries = []
         if carries is not None:
             at = 0

@@ -41,7 +41,7 @@ def placed(f: Callable[..., Any], *args: Any) -> list[bool]:
     """For each result of `f` whether it may lie in the argument of the same position from the start."""
     program = simplify(fg.make_program(f)(*args))
     s = schedule(program)
-    texts = [kernel_text(k, s, this_target(), Shared(), []) for k in s.kernels]
+    texts = [kernel_text(k, s, this_target(), Shared(), [], donation.updates(k, set(s.outputs))) for k in s.kernels]
     return [donation.in_place(s, texts, r, x) for r, x in zip(s.outputs, program.inputs, strict=False)]
 
 
@@ -79,10 +79,15 @@ def test_where_results_may_lie(name: str, f: Callable[..., Any], expected: list[
         assert found[: len(expected)] == expected
 
 
-def test_a_loop_that_meets_indices_twice_is_not_in_place() -> None:
+def test_loops_whose_vectors_overlap_are_in_place_too() -> None:
     lanes = this_target().lanes(8)
-    assert placed(lambda x: x + 1, np.ones(4 * lanes)) == [True]
-    assert placed(lambda x: x + 1, np.ones(4 * lanes + 1)) == [lanes == 1]
+    for n in (4 * lanes, 4 * lanes + 1, 5 * lanes - 1, lanes + 1, 1):
+        assert placed(lambda x: x + 1, np.ones(n)) == [True]
+    program = simplify(fg.make_program(lambda x: x + 1)(np.ones(4 * lanes + 1)))
+    s = schedule(program)
+    plain = [kernel_text(k, s, this_target(), Shared(), []) for k in s.kernels]
+    assert [t.once for t in plain] == [lanes == 1]
+    assert donation.in_place(s, plain, s.outputs[0], program.inputs[0]) == (lanes == 1)
 
 
 def test_a_result_that_may_not_lie_there_is_copied_at_the_end() -> None:
@@ -224,6 +229,18 @@ def test_the_same_object_again_and_again(n: int) -> None:
         x, v = x - 0.5 * v, 0.9 * v + 0.25
     assert w is w0 and m is m0 and (w.ctypes.data, m.ctypes.data) == address
     assert np.all(w == x) and np.all(m == v) and step.cache_info().hits == 9
+
+
+@pytest.mark.parametrize("n", [16, 37, 100])
+def test_checked_positions_are_not_looked_at_after_they_are_overwritten(n: int) -> None:
+    f = fg.jit(lambda i, x: (i * 1000 + 7, x[i]), donate_argnums=0)
+    x = np.arange(float(n))
+    for _ in range(3):
+        i = np.arange(n)[::-1].copy()
+        far, taken = f(i, x)
+        assert far is i and np.array_equal(far, np.arange(n)[::-1] * 1000 + 7) and np.array_equal(taken, x[::-1])
+    with pytest.raises(IndexError):
+        f(np.full(n, n), x)
 
 
 def test_results_of_the_pool_are_donated() -> None:
