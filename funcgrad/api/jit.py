@@ -133,7 +133,7 @@ class Jit(NativeCallable):
         values = [value_and_aval(leaf(x, "an argument"))[0] for x in leaves]
         point = [*traced.constants, *values]
         outside = current() is None
-        if donated and outside:
+        if donated and outside and not any([type(v) is Tracer for v in values]):
             computed: Any = executable(traced.program)(point, inputs_of(traced, donated))
         else:
             computed = call(traced.program, *point)

@@ -74,21 +74,25 @@ def node_functions(treedef: Treedef) -> tuple[Callable[[Any], list[Any] | None],
     one: Any = treedef.one_level()
     kind: Any = treedef.type
     entry: Any = optree.register_pytree_node.get(kind, namespace=NAMESPACE)
+
+    def flattened(x: Any) -> list[Any] | None:
+        children, found = optree.tree_flatten(x, lambda y: y is not x, namespace=NAMESPACE)
+        return children if found == one else None
+
     if entry is None or entry.type is not kind or entry.kind is not optree.PyTreeKind.CUSTOM:
-
-        def flattened(x: Any) -> list[Any] | None:
-            children, found = optree.tree_flatten(x, lambda y: y is not x, namespace=NAMESPACE)
-            return children if found == one else None
-
         return flattened, one.unflatten
-
-    _, expected, *_ = entry.flatten_func(treedef.unflatten(range(treedef.num_leaves)))
+    expected: list[Any] = []  # the static fields, once an object was found to fit
 
     def opened(x: Any) -> list[Any] | None:
+        if not expected:
+            children = flattened(x)
+            if children is not None:
+                expected.append(entry.flatten_func(x)[1])
+            return children
         found = entry.flatten_func(x)
-        return list(found[0]) if found[1] == expected else None
+        return list(found[0]) if found[1] == expected[0] else None
 
-    return opened, lambda children: entry.unflatten_func(expected, tuple(children))
+    return opened, one.unflatten
 
 
 def path_string(path: Iterable[Any]) -> str:

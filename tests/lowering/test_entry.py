@@ -490,6 +490,20 @@ def test_a_node_whose_function_changes_the_arguments(monkeypatch: pytest.MonkeyP
     assert f(items)[0] == "python"
 
 
+def test_a_class_that_looks_at_its_children() -> None:
+    class Pair:
+        def __init__(self, a: Any, b: Any) -> None:
+            assert a.shape == b.shape == (3,)
+            self.a, self.b = a, b
+
+    tree.register_node(Pair, lambda p: ((p.a, p.b), None), lambda _, children: Pair(*children))
+    x, y = np.arange(3.0), np.ones(3)
+    f = through(Pair(x, y))
+    for _ in range(3):
+        result = f(Pair(x, y))
+        assert type(result) is Pair and same(result.a, x) and same(result.b, y)
+
+
 def test_a_result_whose_function_raises() -> None:
     def fails(children: list[Any]) -> Any:
         return 1 / 0
