@@ -51,14 +51,14 @@ class Layout:
     size: int
 
 
-def layout(s: Schedule, touched: Sequence[Iterable[Any]]) -> Layout:
+def layout(s: Schedule, touched: Sequence[Iterable[Any]], results: Iterable[Any]) -> Layout:
     """Places for the buffers that `touched` names, kernel by kernel; inputs and results have memory of their own."""
-    results = set(s.outputs)
+    elsewhere = set(results)
     first: dict[Any, int] = {}
     last: dict[Any, int] = {}
     for k, roots in enumerate(touched):
         for r in roots:
-            if r in s.buffers and r not in results:
+            if r in s.buffers and r not in elsewhere:
                 first.setdefault(r, k)
                 last[r] = k
     places: dict[Any, Place] = {}

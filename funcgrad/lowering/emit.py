@@ -11,13 +11,14 @@ and returns 0, or the number of the check that failed. `native_form` says which 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from funcgrad.core.ir import Atom, Equation, Program
+from funcgrad.core.ir import Atom, Equation, Program, Var
 from funcgrad.lowering import blas, tile
 from funcgrad.lowering.buffers import Layout, layout
 from funcgrad.lowering.builder import Shared, Target
+from funcgrad.lowering.donation import copied, in_place, updates
 from funcgrad.lowering.kernels import Kernel, Loop, Product, Scatter, Schedule, Walk, touched
 from funcgrad.lowering.loops import STATUS, loop_text
 from funcgrad.lowering.nests import KernelText
@@ -82,10 +83,12 @@ def native_form(e: Equation) -> bool:
     return kind in EVERY
 
 
-def kernel_text(kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
-    """The function of one kernel; the checks in it are appended to `checks`."""
+def kernel_text(
+    kernel: Kernel, s: Schedule, target: Target, shared: Shared, checks: list[Equation], once: bool = False
+) -> KernelText:
+    """The function of one kernel; the checks in it are appended to `checks`. For `once` see `loop_text`."""
     if isinstance(kernel, Loop):
-        return loop_text(kernel, s.views, target, shared, checks)
+        return loop_text(kernel, s.views, target, shared, checks, once)
     if isinstance(kernel, Walk):
         return walk_text(kernel, s.views, target, shared)
     if isinstance(kernel, Scatter):
@@ -105,52 +108,75 @@ class Functions:
         Declarations, helpers, and the functions.
     calls
         For each kernel the name of its function, and the buffers for its parameters.
+    results
+        For every output the root whose buffer is the result.
     imports, level, checks
         As in a `Module`.
     """
 
     text: str
     calls: tuple[Call, ...]
+    results: tuple[Var, ...]
     imports: tuple[str, ...]
     level: int
     checks: tuple[Equation, ...]
 
 
-def functions_of(s: Schedule, target: Target) -> Functions:
-    """The functions of all kernels; kernels with equal text are one function."""
+def functions_of(s: Schedule, target: Target, arguments: Sequence[Var | None] = ()) -> Functions:
+    """The functions of all kernels; kernels with equal text are one function.
+
+    Parameters
+    ----------
+    arguments
+        For each output the input whose address a call may pass for it as well, or None; empty for none.
+    """
     shared = Shared()
     names: dict[str, str] = {}
     functions: list[str] = []
     calls: list[Call] = []
     loops = False
     checks: list[Equation] = []
-    for kernel in s.kernels:
-        k = kernel_text(kernel, s, target, shared, checks)
-        if s.shared:
+    into = {r for r, a in zip(s.outputs, arguments, strict=False) if a is not None}
+    texts = [kernel_text(k, s, target, shared, checks, updates(k, into)) for k in s.kernels]
+    if s.shared:
+        for kernel, k in zip(s.kernels, texts, strict=True):
             unknown = set(k.roots) - {STATUS} - touched(kernel, s.views)
             assert not unknown, "a kernel touches what `inplace` does not know"
+        texts = [replace(k, roots=tuple([s.shared.get(r, r) for r in k.roots])) for k in texts]
+    results = list(s.outputs)
+    for i, argument in enumerate(arguments):
+        if argument is not None and not in_place(s, texts, s.outputs[i], argument):
+            copy, results[i] = copied(s.outputs[i])
+            texts.append(kernel_text(copy, s, target, shared, checks))
+    for k in texts:
         loops |= k.loops
         name = names.get(k.text)
         if name is None:
             name = names[k.text] = f"k{len(names)}"
             functions.append(k.text.replace("@KERNEL", f"@{name}", 1))
-        calls.append((name, tuple([s.shared.get(r, r) for r in k.roots])))
+        calls.append((name, k.roots))
     imports = tuple(sorted({blas.routine(k) for k in s.kernels if isinstance(k, Product) and not tile.fits(k)}))
     declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in imports]
     text = "\n".join([*declares, shared.text(), *functions])
-    return Functions(text, tuple(calls), imports, 1 if loops else 0, tuple(checks))
+    return Functions(text, tuple(calls), tuple(results), imports, 1 if loops else 0, tuple(checks))
 
 
 ATTRIBUTES = "attributes #0 = { noinline nounwind }"
 
 
-def emit(program: Program, target: Target) -> Module:
-    """The LLVM text of a flat Program, all of whose equations have a native form."""
+def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Module:
+    """The LLVM text of a flat Program, all of whose equations have a native form.
+
+    Parameters
+    ----------
+    donated
+        For each output the input whose address a call may pass for it as well, or -1; empty for none.
+    """
     s = schedule(program)
-    f = functions_of(s, target)
-    places = layout(s, [roots for _, roots in f.calls])
+    f = functions_of(s, target, [program.inputs[d] if d >= 0 else None for d in donated])
+    places = layout(s, [roots for _, roots in f.calls], f.results)
     offsets = {root: place.offset for root, place in places.places.items()}
-    slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
+    slots = {v: i + 2 for i, v in enumerate((*program.inputs, *f.results))}
     text = "\n".join([f.text, _driver(f.calls, slots, offsets), ATTRIBUTES, ""])
     return Module(text, places, f.imports, f.level, f.checks)
 

@@ -23,10 +23,11 @@ from funcgrad.core.evaluate import set_execute
 from funcgrad.core.ir import Equation, Literal, Program, Var, make_aval
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering import blas
-from funcgrad.lowering.buffers import ALIGNMENT
 from funcgrad.lowering.builder import Target
 from funcgrad.lowering.cache import cached
+from funcgrad.lowering.dump import dump_module, dump_program
 from funcgrad.lowering.emit import Module, emit, native_form, native_type
+from funcgrad.lowering.entry_layout import DAMAGED
 from funcgrad.lowering.machine import Library, assembly, compile_object, header, host, load
 from funcgrad.lowering.pool import ArenaPool
 from funcgrad.lowering.simplify import simplify
@@ -67,19 +68,21 @@ class Native:
     ----------
     program : Program
         Flat; every equation has a native form.
+    donated : tuple of int
+        For each output the input whose memory it may be given, or -1; empty for none.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, donated: tuple[int, ...] = ()) -> None:
         self.program = program
-        module = emit(program, this_target())
+        module = emit(program, this_target(), donated)
         text = header() + module.text
+        dump_module(program, text, module.level, donated)
         code = cached(text, module.level, lambda: compile_object(text, module.level))
         self.library: Library = load([code], ["program"], {name: blas.address(name) for name in module.imports})
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])
         self.arena = module.arena.size
         self.checks = module.checks
         self.arenas = ArenaPool(self.arena) if self.arena else None
-        self.free: list[Any] = []  # scratch memory of finished calls
         self.inputs = [(v.aval.shape, v.aval.dtype) for v in program.inputs]
         self.outputs = [(a.aval.shape, a.aval.dtype) for a in program.outputs]
 
@@ -87,27 +90,31 @@ class Native:
         """Fresh results; `args` are arrays or scalars of the input types."""
         held = [_readable(x, shape, dtype) for x, (shape, dtype) in zip(args, self.inputs, strict=True)]
         results = [np.empty(shape, dtype) for shape, dtype in self.outputs]
-        scratch = None
         table = np.empty(2 + len(held) + len(results), np.uint64)
         status = np.zeros(8, np.int64)
-        table[0], table[1] = 0, status.ctypes.data
-        if self.arena:
-            try:
-                scratch = self.free.pop()
-            except IndexError:
-                scratch = np.empty(self.arena + ALIGNMENT, np.uint8)
-            table[0] = -(-scratch.ctypes.data // ALIGNMENT) * ALIGNMENT
         for i, x in enumerate((*held, *results)):
             table[i + 2] = x.ctypes.data
-        code = self.function(table.ctypes.data)
-        if scratch is not None:
-            self.free.append(scratch)
+        arena = self.arenas.take() if self.arenas is not None else 0
+        table[0], table[1] = arena, status.ctypes.data
+        intact = True
+        try:
+            code = self.function(table.ctypes.data)
+        finally:
+            if self.arenas is not None:
+                intact = self.arenas.give(arena)
+        if not intact:
+            code = DAMAGED
         if code:
             self.fail(code, *status.tolist())
         return [x if x.ndim else x[()] for x in results]
 
     def fail(self, code: int, *status: int) -> NoReturn:
-        """Raise the error of the check that failed."""
+        """Raise the error of the check that failed, or say that the code wrote behind its arena."""
+        if code == DAMAGED:
+            raise ProgramError(
+                f"the machine code of program {self.program.name} wrote behind its arena of {self.arena} bytes",
+                hint="a fault of funcgrad: FUNCGRAD_DUMP=directory writes the stages of each Program there",
+            )
         e = self.checks[code - 1]
         assert e.primitive.fault is not None
         error = e.primitive.fault(status[1], **e.params)
@@ -208,32 +215,41 @@ class Executable:
 
     def __init__(self, program: Program) -> None:
         self.program = simplify(program)
+        dump_program(self.program, program)
         self._lock = threading.Lock()
-        self._whole: Native | None = None
+        self._whole: dict[tuple[int, ...], Native] = {}
         self._stages: list[Stage] | None = None
 
-    def _prepare(self) -> None:
+    def whole(self, donated: tuple[int, ...] = ()) -> Native | None:
+        """The one native module, if the Program is one; made at the first call.
+
+        Parameters
+        ----------
+        donated
+            For each output the input whose memory it may be given, or -1; empty for none.
+        """
+        found = self._whole.get(donated)
+        if found is not None or self._stages is not None:
+            return found
         with self._lock:
-            if self._whole is None and self._stages is None:
+            if donated not in self._whole and self._stages is None:
                 if is_native(self.program):
-                    self._whole = Native(self.program)
+                    self._whole[donated] = Native(self.program, donated)
                 else:
                     cut = stages(self.program)
                     for stage in cut:
                         stage.compile()
                     self._stages = cut
+            return self._whole.get(donated)
 
-    @property
-    def whole(self) -> Native | None:
-        """The one native module, if the Program is one and has been prepared."""
-        return self._whole
+    def __call__(self, args: Sequence[Any], donated: tuple[int, ...] = ()) -> list[Any]:
+        """Results for arrays of the Program's input types, as raw values that may share memory with `args`.
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Results for arrays of the Program's input types, as raw values that may share memory with `args`."""
-        if self._whole is None and self._stages is None:
-            self._prepare()
-        if self._whole is not None:
-            return self._whole(args)
+        `donated` chooses the machine code (see `whole`); nothing is overwritten here.
+        """
+        whole = self.whole(donated)
+        if whole is not None:
+            return whole(args)
         assert self._stages is not None
         env: dict[Any, Any] = dict(zip(self.program.inputs, args, strict=True))
         with eagerly():

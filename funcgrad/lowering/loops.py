@@ -11,6 +11,7 @@ so that the error of a sum does not grow with its length.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from funcgrad.base.dtypes import INT, Dtype
@@ -30,19 +31,31 @@ IN_MEMORY = {"gather", "window"}
 """Kinds whose first operand is read at places of their own, not at the index of the loop."""
 
 
-def loop_text(loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
-    """The function that runs `loop`; helpers and declarations go to `shared`, its checks to `checks`."""
-    return _LoopEmitter(loop, views, target, shared, checks).run()
+def loop_text(
+    loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation], once: bool = False
+) -> KernelText:
+    """The function that runs `loop`; helpers and declarations go to `shared`, its checks to `checks`.
+
+    With `once`, where vectors overlap, what is stored already stays: results may then lie in what the loop reads.
+    """
+    return _LoopEmitter(loop, views, target, shared, checks, once).run()
 
 
 class _LoopEmitter(NestEmitter):
     def __init__(
-        self, loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]
+        self,
+        loop: Loop,
+        views: dict[Var, View],
+        target: Target,
+        shared: Shared,
+        checks: list[Equation],
+        once: bool = False,
     ) -> None:
         super().__init__(views, target, shared)
         self.loop = loop
         self.checks = checks
         self.computed = {v for e in loop.equations for v in e.outputs}
+        self.once = once
         self.index: dict[tuple[str, int], int] = {}  # what an access is for → its place in the nest
 
     # -- planning
@@ -86,7 +99,7 @@ class _LoopEmitter(NestEmitter):
             self._move_windows()
         if 0 not in loop.shape or loop.reductions:
             self._level(0, self.nest.accesses, [])
-        return self.finish()
+        return replace(self.finish(), once=not self.overlaps)
 
     def _reads(self) -> list[Var]:
         atoms: list[Atom] = []
@@ -130,6 +143,7 @@ class _LoopEmitter(NestEmitter):
     def _at_vector(self, pointers: list[Access], start: Value, fresh: Value | None, carries: Carries) -> Carries:
         n = self.nest
         if self.loop.reductions and n.vector is not None and n.vector < n.outer:
+            self.overlaps |= fresh is not None
             self._reduce(n.outer, pointers, start)
             return []
         self._body(pointers, start, fresh, None)
@@ -261,7 +275,10 @@ class _LoopEmitter(NestEmitter):
                 env[out] = e.primitive.emit(b, e.inputs[-1].aval.dtype, *inputs, **e.params)
         for k, w in enumerate(self.loop.writes):
             a = pointers[self.index["write", k]]
-            self.store(read(w.value), a, stride(a))
+            value = read(w.value)
+            if fresh is not None and self.once:
+                value = b.select(fresh, value, self.load(a, stride(a)))
+            self.store(value, a, stride(a))
         after: Carries = []
         if carries is not None:
             at = 0

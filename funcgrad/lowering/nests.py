@@ -123,11 +123,15 @@ def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carr
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """A kernel function without its name (``@KERNEL``), and the buffers for its parameters."""
+    """A kernel function without its name (``@KERNEL``), and the buffers for its parameters.
+
+    `once` means: each index is stored once, after all that its equations read there was loaded.
+    """
 
     text: str
     roots: tuple[Any, ...]
     loops: bool
+    once: bool = False
 
 
 class NestEmitter:
@@ -136,6 +140,8 @@ class NestEmitter:
     nest: Nest
     lanes: int
     b: Builder
+    once = False  # whether, where vectors overlap, what is stored already stays
+    overlaps = False  # whether some indices are stored twice
 
     def __init__(self, views: dict[Var, View], target: Target, shared: Shared) -> None:
         self.views = views
@@ -206,6 +212,7 @@ class NestEmitter:
         """
         size, lanes, b = self.nest.sizes[depth], self.lanes, self.b
         count, overlap = -(-(size - first) // lanes), (size - first) % lanes != 0
+        self.overlaps |= overlap and not self.once
 
         def step(i: Value, c: Carries) -> Carries:
             nominal = b.imul(i, lanes) if i.text != "0" else i

@@ -95,7 +95,7 @@ class _Formatter:
         for k, (_, roots) in enumerate(calls):
             for r in roots:
                 used.setdefault(r, []).append(k)
-        arena = layout(s, [roots for _, roots in calls])
+        arena = layout(s, [roots for _, roots in calls], s.outputs)
         rows = [["buffer", "type", "bytes", "where", "kernels", "shares its place with"]]
         for r in (*self.program.inputs, *arena.places, *s.outputs):
             place = arena.places.get(r)

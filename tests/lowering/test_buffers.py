@@ -30,7 +30,7 @@ X = np.ones((9, 4))
 def laid_out(f: Any, *args: Any) -> tuple[Schedule, list[Any], Layout]:
     s = schedule(simplify(fg.make_program(f)(*args)))
     touched = [roots for _, roots in functions_of(s, Target(32, True, True)).calls]
-    return s, touched, layout(s, touched)
+    return s, touched, layout(s, touched, s.outputs)
 
 
 @pytest.mark.parametrize("f", [net, fg.grad(net), fg.value_and_grad(net), lambda p, x: fg.hvp(net, (p, x), (p, x))])
