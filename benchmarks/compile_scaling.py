@@ -15,9 +15,10 @@ import numpy as np
 
 import funcgrad as fg
 from funcgrad.lowering.emit import emit
-from funcgrad.lowering.executable import Native, this_target
+from funcgrad.lowering.executable import Native
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.stages import this_target
 
 BAR = 13.0  # times the time of 100 kernels that 1 000 may take
 

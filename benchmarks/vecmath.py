@@ -18,7 +18,7 @@ import numpy as np
 import scipy.special
 
 from funcgrad.lowering.builder import Builder, Target
-from funcgrad.lowering.executable import this_target
+from funcgrad.lowering.stages import this_target
 from funcgrad.ops import vecmath
 
 N = 1000

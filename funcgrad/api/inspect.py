@@ -20,9 +20,9 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.errors import ParameterError
 from funcgrad.core.ir import Aval, Program, make_aval
-from funcgrad.lowering.executable import module_assembly, module_text
 from funcgrad.lowering.readable import format_buffers, format_kernels
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.stages import module_assembly, module_text
 from funcgrad.numpy.operands import given_dtype, given_shape
 
 STAGES: dict[str, Callable[[Program], str]] = {

@@ -13,52 +13,23 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
-from funcgrad.base.errors import FuncgradError, ProgramError, UnsupportedError
+from funcgrad.base.errors import FuncgradError, ProgramError
 from funcgrad.core.evaluate import set_execute
-from funcgrad.core.ir import Equation, Literal, Program, Var, make_aval
+from funcgrad.core.ir import Literal, Program, make_aval
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering import blas
-from funcgrad.lowering.builder import Target
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.dump import dump_module, dump_program
-from funcgrad.lowering.emit import Module, emit, native_form, native_type
+from funcgrad.lowering.emit import emit
 from funcgrad.lowering.entry_layout import DAMAGED
-from funcgrad.lowering.machine import Library, assembly, compile_object, header, host, load
+from funcgrad.lowering.machine import Library, compile_object, header, load
 from funcgrad.lowering.pool import ArenaPool
 from funcgrad.lowering.simplify import simplify
-
-
-def this_target() -> Target:
-    """What emitted text may rely on here."""
-    h = host()
-    return Target(h.vector_bytes, h.fma, h.has("sse4.1") or h.vector_bytes > 16, h.triple)
-
-
-def module_text(program: Program) -> str:
-    """The LLVM text of a whole Program, for this processor."""
-    return header() + _module(program).text
-
-
-def module_assembly(program: Program) -> str:
-    """The machine code of a whole Program, for this processor, as assembly."""
-    module = _module(program)
-    return assembly(header() + module.text, module.level)
-
-
-def _module(program: Program) -> Module:
-    flat = simplify(program)
-    for e in flat.equations:
-        if not native_form(e):
-            raise UnsupportedError(
-                f"{e.primitive.name} has no native form yet: this Program runs in stages, some of them with NumPy",
-                source=e.source,
-            )
-    return emit(flat, this_target())
+from funcgrad.lowering.stages import Stage, is_native, stages, this_target
 
 
 class Native:
@@ -129,79 +100,6 @@ def _readable(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return out if out.flags.c_contiguous and out.flags.aligned else np.array(out, order="C")
 
 
-@dataclass(slots=True)
-class Stage:
-    """A part of a flat Program: a Program for native code, or one equation for NumPy.
-
-    `native` is filled by `compile`.
-    """
-
-    inputs: tuple[Var, ...]
-    outputs: tuple[Var, ...]
-    program: Program | None
-    equation: Equation | None
-    native: Native | None = None
-
-    def compile(self) -> None:
-        """Make the native code of the stage, if it is of that kind."""
-        if self.program is not None:
-            self.native = Native(self.program)
-
-    def run(self, env: dict[Any, Any]) -> None:
-        """Compute the outputs from `env` into `env`."""
-        if self.native is not None:
-            results: Any = self.native([env[v] for v in self.inputs])
-        else:
-            e = self.equation
-            assert e is not None
-            try:
-                results = e.primitive.evaluate(*self.operands(env), **e.params)
-            except FuncgradError as error:
-                raise error.at(e.source) from None
-        env.update(zip(self.outputs, results, strict=True))
-
-    def operands(self, env: dict[Any, Any]) -> list[Any]:
-        """The values that its equation is evaluated on."""
-        assert self.equation is not None
-        return [a.array if isinstance(a, Literal) else env[a] for a in self.equation.inputs]
-
-
-def is_native(program: Program) -> bool:
-    """Whether a flat Program is one native module as it stands."""
-    return all([native_form(e) for e in program.equations]) and all(
-        [native_type(a) for a in (*program.inputs, *program.outputs)]
-    )
-
-
-def stages(program: Program) -> list[Stage]:
-    """Cut a flat Program into stages; native equations join the earliest native stage that they can."""
-    level: dict[Var, int] = dict.fromkeys(program.inputs, 0)  # even: native, odd: NumPy
-    groups: dict[int, list[Equation]] = {}
-    for e in program.equations:
-        least = max([level[a] for a in e.inputs if isinstance(a, Var)], default=0)
-        native = native_form(e)
-        at = least if (least % 2 == 0) == native else least + 1
-        groups.setdefault(at, []).append(e)
-        for v in e.outputs:
-            level[v] = at
-    needed: set[Any] = {a for a in program.outputs if isinstance(a, Var)}
-    out: list[Stage] = []
-    for at in sorted(groups, reverse=True):
-        equations = groups[at]
-        made = {v for e in equations for v in e.outputs}
-        if at % 2:
-            out += [Stage((), e.outputs, None, e) for e in reversed(equations)]
-            needed.update([a for e in equations for a in e.inputs if isinstance(a, Var)])
-            continue
-        used = dict.fromkeys([a for e in equations for a in e.inputs if isinstance(a, Var) and a not in made])
-        outputs = tuple([v for e in equations for v in e.outputs if v in needed])
-        part = Program(tuple(used), tuple(equations), outputs, program.name)
-        out.append(Stage(tuple(used), outputs, part, None))
-        needed.update(used)
-    out.reverse()
-    return out
-
-
 class Executable:
     """A Program that is ready to run; it is compiled at the first call.
 
@@ -238,7 +136,8 @@ class Executable:
                 else:
                     cut = stages(self.program)
                     for stage in cut:
-                        stage.compile()
+                        if stage.program is not None:
+                            stage.native = Native(stage.program)
                     self._stages = cut
             return self._whole.get(donated)
 

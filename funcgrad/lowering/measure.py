@@ -21,11 +21,12 @@ from funcgrad.lowering.buffers import ALIGNMENT, buffer_bytes
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cost import Cost, KernelCost, accesses, flops, kind_of, lines_of
 from funcgrad.lowering.emit import ATTRIBUTES, functions_of
-from funcgrad.lowering.executable import Stage, executable, is_native, stages, this_target
+from funcgrad.lowering.executable import executable
 from funcgrad.lowering.loops import STATUS
 from funcgrad.lowering.machine import compile_object, header, load
 from funcgrad.lowering.schedule import Kernel, Library, Schedule, schedule
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.stages import Stage, is_native, stages, this_target
 
 ROUNDS = 11  # the median of so many is taken
 LEAST = 3e-4  # seconds that a round lasts at least

@@ -14,11 +14,11 @@ from funcgrad.core.ir import Atom, Equation, Literal, Program, Var
 from funcgrad.core.printer import format_literal, format_param, names
 from funcgrad.lowering.buffers import buffer_bytes, layout
 from funcgrad.lowering.emit import functions_of
-from funcgrad.lowering.executable import is_native, stages, this_target
 from funcgrad.lowering.kernels import Library, Loop, Product, Scatter, Schedule, Walk, Write
 from funcgrad.lowering.layout import View, row_major
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.stages import is_native, stages, this_target
 
 
 def format_kernels(program: Program) -> str:

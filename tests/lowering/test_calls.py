@@ -12,9 +12,9 @@ import pytest
 import funcgrad as fg
 from funcgrad.lowering import executable
 from funcgrad.lowering.emit import emit
-from funcgrad.lowering.executable import this_target
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.stages import this_target
 
 # -- arguments
 

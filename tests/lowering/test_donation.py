@@ -15,9 +15,9 @@ from funcgrad.core.array import Array
 from funcgrad.lowering import donation
 from funcgrad.lowering.builder import Shared
 from funcgrad.lowering.emit import emit, kernel_text
-from funcgrad.lowering.executable import this_target
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.stages import this_target
 
 # -- which result goes into which argument
 

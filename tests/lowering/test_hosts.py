@@ -13,8 +13,9 @@ import funcgrad.numpy as fnp
 from funcgrad.core.evaluate import run
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import bind1, eagerly
-from funcgrad.lowering.executable import Executable, module_text, this_target
+from funcgrad.lowering.executable import Executable
 from funcgrad.lowering.machine import Host, host, overridden
+from funcgrad.lowering.stages import module_text, this_target
 from tests.lowering import test_native_ops
 from tests.lowering.test_elementwise import ELEMENTWISE, operands
 from tests.lowering.test_native_ops import DTYPES, OPS, edges, same_bits
@@ -52,7 +53,7 @@ def found_and_expected(f: Callable[..., Any], args: list[Any], whole: bool = Tru
     with eagerly():
         compiled = Executable(program)
         found = compiled(args)
-        assert compiled.whole is not None or not whole, "a part of the Program has no native form"
+        assert compiled.whole() is not None or not whole, "a part of the Program has no native form"
         return found, run(program, args)
 
 

@@ -16,11 +16,11 @@ import funcgrad as fg
 from funcgrad.lowering import tile
 from funcgrad.lowering.builder import Shared, Target
 from funcgrad.lowering.emit import emit
-from funcgrad.lowering.executable import this_target
 from funcgrad.lowering.layout import View, contiguous
 from funcgrad.lowering.machine import compile_object, header, load
 from funcgrad.lowering.schedule import Product
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.stages import this_target
 
 HOST = this_target()
 TARGETS = [
