@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.errors import ParameterError
 from funcgrad.core.ir import Aval, Program, make_aval
+from funcgrad.lowering import numba_module, numba_text
 from funcgrad.lowering.executable import module_text
 from funcgrad.lowering.readable import format_kernels
 from funcgrad.lowering.simplify import simplify
@@ -30,6 +32,7 @@ STAGES: dict[str, Callable[[Program], str]] = {
     "simplified": lambda p: str(simplify(p)),
     "kernels": format_kernels,
     "llvm": module_text,
+    "numba": numba_text,
 }
 
 
@@ -67,6 +70,13 @@ def abstract_trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         return f(*a, **k)
 
     return trace(function, inputs, names, name=function_name(f), purpose=purpose, shows=False)
+
+
+def numba_code(f: Callable[..., Any], traced: Traced) -> str:
+    """A traced function as Numba source, with what its docstring begins with."""
+    doc = (inspect.getdoc(f) or "").partition("\n\n")[0]
+    results = tree.leaf_paths(traced.out_tree, "result")
+    return numba_module(traced.program, doc=" ".join(doc.split()), results=results).text
 
 
 def make_program(f: Callable[..., Any]) -> Callable[..., Program]:
@@ -118,18 +128,20 @@ def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: An
     stage
         ``"program"``: as traced. ``"simplified"``: one flat Program without repetition. ``"kernels"``: which
         operations share a pass over the data, where buffers are read as ``name[offset; strides]`` unless in C
-        order. ``"llvm"``: the text that is compiled, for this processor.
+        order. ``"llvm"``: the text that is compiled, for this processor. ``"numba"``: the same as Python loops, a
+        module of its own (see `to_numba`).
 
     Raises
     ------
     ParameterError
         No such stage.
     UnsupportedError
-        Stage ``"llvm"`` of a Program with an operation that has no native form.
+        Stage ``"llvm"`` or ``"numba"`` of a Program with an operation that has no such form.
     """
     require_callable(f, "show")
     if stage not in STAGES:
         raise ParameterError(f"show: there is no stage {stage!r}", hint=f"stages are {', '.join(map(repr, STAGES))}")
-    text = STAGES[stage](abstract_trace(f, args, kwargs, "show").program)
+    traced = abstract_trace(f, args, kwargs, "show")
+    text = numba_code(f, traced) if stage == "numba" else STAGES[stage](traced.program)
     print(text)
     return text
