@@ -24,8 +24,9 @@ def to_numba(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     -------
     str
         The text of a module that imports NumPy and Numba, and nothing of funcgrad. Its one public function is called
-        as `f` is (``grad_loss`` for ``grad(loss)``) and takes the leaves of the arguments one by one, under their names;
-        arrays that `f` captured come first, as ``c0, c1, ...``. It returns the leaves of the result: one, or a tuple.
+        as `f` is (``grad_loss`` for ``grad(loss)``) and takes the leaves of the arguments one by one, under their
+        names; arrays that `f` captured come first, as ``c0, c1, ...``. It returns the leaves of the result: one value,
+        or a tuple.
 
     Raises
     ------

@@ -47,7 +47,9 @@ def _split(e: Equation, unknown: tuple[bool, ...]) -> tuple[list[Equation], list
     residuals = [Var(a) for a in halves.known.out_avals[halves.out_unknown.count(False) :]]
     known_outputs = [v for v, u in zip(e.outputs, halves.out_unknown, strict=True) if not u]
     unknown_outputs = [v for v, u in zip(e.outputs, halves.out_unknown, strict=True) if u]
-    before = Equation(call_p, tuple(known_inputs), e.params | {"program": halves.known}, (*known_outputs, *residuals), e.source)
+    before = Equation(
+        call_p, tuple(known_inputs), e.params | {"program": halves.known}, (*known_outputs, *residuals), e.source
+    )
     forwarded = [known_inputs[i] for i in halves.forwarded]
     after = Equation(
         call_p,

@@ -17,14 +17,16 @@ def position(view: View, shape: Shape, symbols: list[str]) -> str | None:
     symbols
         For each axis of the view a name that runs over its length, or "0" where that is 1.
     """
+    if 0 in shape or 0 in view.shape:
+        return ", ".join(["0"] * len(shape))  # never read
     steps = [_step(n, s) for n, s in zip(shape, row_major(shape), strict=True)]
     low, rest = [], view.offset
     for n, s in zip(shape, steps, strict=True):
         at = rest // s if n > 1 else 0
         low.append(at)
         rest -= at * s
-    if rest or any([n == 0 for n in view.shape]):
-        return None if rest else ", ".join(["0"] * len(shape))
+    if rest:
+        return None
     terms: list[list[str]] = [[] for _ in shape]
     least, most = list(low), list(low)
     for n, stride, symbol in zip(view.shape, view.strides, symbols, strict=True):
@@ -37,7 +39,7 @@ def position(view: View, shape: Shape, symbols: list[str]) -> str | None:
         terms[axis].append(symbol if times == 1 else f"-{symbol}" if times == -1 else f"{times} * {symbol}")
         least[axis] += min(0, times * (n - 1))
         most[axis] += max(0, times * (n - 1))
-    if not all([0 <= a and b < n for a, b, n in zip(least, most, shape, strict=True)]):
+    if not all([a >= 0 and b < n for a, b, n in zip(least, most, shape, strict=True)]):
         return None
     return ", ".join([summed(t, at) for t, at in zip(terms, low, strict=True)])
 

@@ -326,7 +326,7 @@ def stable_order(keys):
 
 define('''
 def places(before, index, n, drop):
-    """Numbers of subarrays: before * n + index. Outside 0 ... n - 1, index is clipped, or, if drop, the number is -1."""
+    """Numbers of rows: before * n + index; outside 0 ... n - 1, the index is clipped or, if drop, the number is -1."""
     out = np.empty_like(before)
     for k in range(len(index)):
         outside = index[k] < 0 or index[k] >= n

@@ -10,23 +10,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from funcgrad.core.ir import Equation, Program, Shape
+from funcgrad.core.ir import Atom, Equation, Program, Shape
 from funcgrad.lowering.numba_source.helpers import HELPERS, helper_text, used_helpers
 from funcgrad.lowering.numba_source.names import RESERVED, Names, identifier
-from funcgrad.lowering.numba_source.spelling import dtype_text
+from funcgrad.lowering.numba_source.spelling import dtype_text, expression
 from funcgrad.lowering.numba_source.whole import library, product
 from funcgrad.lowering.numba_source.writer import Block, Line, Writer, require_forms
 from funcgrad.lowering.schedule import Loop, Product, schedule
 from funcgrad.lowering.simplify import simplify
 
 LONGEST = 100  # lines of a function that holds its loops itself
-HEAD = '''import math
+HEAD = """import math
 
 import numba
 import numpy as np
 
 njit = numba.njit(error_model="numpy")
-'''
+"""
 WORD = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
 
 
@@ -75,7 +75,21 @@ def numba_module(
     """
     flat = simplify(program)
     require_forms(flat)
-    return _Driver(flat, doc, results, coded).module()
+    return _Driver(_without_copies(flat), doc, results, coded).module()
+
+
+def _without_copies(program: Program) -> Program:
+    """A flat Program without operations that give back their operand as it is."""
+    env: dict[Atom, Atom] = {}
+    kept = []
+    for e in program.equations:
+        inputs = tuple([env.get(a, a) for a in e.inputs])
+        if e.primitive.traits.kind == "elementwise" and expression(e, ["x", "y", "z"][: len(inputs)]) == "x":
+            env[e.outputs[0]] = inputs[0]
+        else:
+            kept.append(e.replace(inputs=inputs))
+    outputs = tuple([env.get(a, a) for a in program.outputs])
+    return Program(program.inputs, tuple(kept), outputs, program.name, program.input_names)
 
 
 class _Driver:

@@ -48,7 +48,7 @@ def constant(dtype: Dtype, value: Any) -> str:
 def _shortest(dtype: Dtype, x: float) -> str:
     """Digits that give back this number: of a float32 those that do after rounding to float32."""
     short = str(dtype.type(x))
-    return short if "e" in short or "." in short and dtype.type(float(short)) == x else repr(x)
+    return short if "e" in short or ("." in short and dtype.type(float(short)) == x) else repr(x)
 
 
 def literal(a: Literal) -> str:
@@ -75,7 +75,7 @@ def spelled(spelling: Spelling, dtype: Dtype, operands: list[str], params: dict[
 def narrow(dtype: Dtype, text: str) -> str:
     """`text` as a value of `dtype`, where Numba could have made a wider one."""
     helped = any([helper(name) is not None for name in called(text)])
-    wide = dtype.kind in "iu" and (dtype.itemsize < 8 or helped) or dtype.name == "float32" and helped
+    wide = (dtype.kind in "iu" and (dtype.itemsize < 8 or helped)) or (dtype.name == "float32" and helped)
     return f"{dtype_text(dtype)}({text})" if wide and not re.fullmatch(r"\w+", text) else text
 
 

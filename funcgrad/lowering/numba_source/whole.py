@@ -12,7 +12,7 @@ from math import prod
 
 from funcgrad.base.errors import UnsupportedError
 from funcgrad.core.ir import Equation, Literal, Shape, Var, make_aval
-from funcgrad.lowering.layout import View, contiguous, row_major
+from funcgrad.lowering.layout import View, row_major
 from funcgrad.lowering.numba_source.writer import Block, Writer
 from funcgrad.lowering.schedule import Product
 
@@ -79,9 +79,7 @@ def _normal(view: View) -> View:
 
 def _is_whole(view: View) -> bool:
     return (
-        view.offset == 0
-        and prod(view.shape) == view.root.aval.size
-        and _normal(view).strides == row_major(view.shape)
+        view.offset == 0 and prod(view.shape) == view.root.aval.size and _normal(view).strides == row_major(view.shape)
     )
 
 

@@ -28,7 +28,6 @@ from funcgrad.lowering.numba_source.spelling import (
     dtype_text,
     expression,
     literal,
-    narrow,
     spelled,
 )
 from funcgrad.lowering.schedule import Loop, Schedule, Write
@@ -218,7 +217,7 @@ class Writer:
             self._equation(e, target, env, symbols, depth)
             env[out] = target
         for w in loop.writes:
-            if w.value not in own:
+            if w.value is not w.target.root:
                 self.say(depth, f"{self.element(w.target, symbols)} = {self.read(w.value, env, symbols)}")
         return env
 
