@@ -171,7 +171,7 @@ def xlog1py(x, y):
 
 define('''
 def erfinv(x):
-    """The inverse of the error function: two steps of Halley's method from an estimate by Winitzki."""
+    """The inverse of the error function: Halley's method, from an estimate of Winitzki's form."""
     x = np.float64(x)
     if not -1.0 < x < 1.0:
         return x / 0.0 if np.abs(x) == 1.0 else np.nan
@@ -183,7 +183,6 @@ def erfinv(x):
     a = np.abs(x)
     for _ in range(3):
         miss = (1.0 - a) - math.erfc(y) if a > 0.5 else math.erf(y) - a
-        miss = -miss if a > 0.5 else miss
         step = miss / (1.1283791670955126 * np.exp(-y * y))
         y -= step / (1.0 + y * step)
     return np.copysign(y, x)
