@@ -48,7 +48,7 @@ def constant(dtype: Dtype, value: Any) -> str:
 def _shortest(dtype: Dtype, x: float) -> str:
     """Digits that give back this number: of a float32 those that do after rounding to float32."""
     short = str(dtype.type(x))
-    return short if "e" in short or ("." in short and dtype.type(float(short)) == x) else repr(x)
+    return short if dtype.type(float(short)) == x else repr(x)
 
 
 def literal(a: Literal) -> str:
