@@ -38,7 +38,7 @@ from funcgrad.control.call import call
 from funcgrad.core.array import Array, plain_results
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
 from funcgrad.core.trace import TRACE, Tracer, current
-from funcgrad.lowering import executable
+from funcgrad.lowering import RUNNERS, executable
 from funcgrad.lowering.donation import may_overwrite, pair
 from funcgrad.lowering.entry import MAX_TABLES, arm, make_entry, vectorcalled
 from funcgrad.lowering.entry_layout import NativeCallable
@@ -121,6 +121,7 @@ class Jit(NativeCallable):
         self._static = static_argnums, static_argnames
         self._donated = donate_argnums, donate_argnames
         self._options = (static_argnums, static_argnames, *options)
+        self._lowering = str(options[0])
         self._cache = _cache_of(f)
         self._name = function_name(f)
         self._natives: list[Native] = []
@@ -133,10 +134,11 @@ class Jit(NativeCallable):
         values = [value_and_aval(leaf(x, "an argument"))[0] for x in leaves]
         point = [*traced.constants, *values]
         outside = current() is None
-        if donated and outside and not any([type(v) is Tracer for v in values]):
+        native = self._lowering == "llvm"
+        if donated and outside and native and not any([type(v) is Tracer for v in values]):
             computed: Any = executable(traced.program)(point, inputs_of(traced, donated))
         else:
-            computed = call(traced.program, *point)
+            computed = call(traced.program, *point, lowering=self._lowering)
         out = results(computed, point)
         if donated and outside:
             out = _donate(out, leaves, donated)
@@ -147,6 +149,8 @@ class Jit(NativeCallable):
 
     def _enter(self, traced: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], donated: tuple[int, ...]) -> None:
         """Let native code serve calls like this one from now on, if it can."""
+        if self._lowering != "llvm":
+            return
         native = native_entry(traced, args, kwargs, self._statics(args), self._static[1], donated)
         if native is not None:
             self._natives = [native, *self._natives][:MAX_TABLES]
@@ -382,8 +386,11 @@ def jit(
         Arguments that are Python values while tracing; hashable. Another value (or type) traces again.
     donate_argnums, donate_argnames
         Arguments whose memory may be used for results of the same type. If it is, that very array is returned.
-    lowering, fast_math, device
-        How the Program is made to run: ``"llvm"``, False and None are the only choices so far.
+    lowering
+        How the Program is made to run. ``"llvm"``: as machine code of our own. ``"numba"``: as Python loops that Numba
+        compiles at the first call (see `to_numba`), which takes longer; derivatives of the result go the same way.
+    fast_math, device
+        False and None are the only choices so far.
 
     Returns
     -------
@@ -416,8 +423,8 @@ def jit(
             device=device,
         )
     require_callable(f, "jit")
-    if lowering != "llvm":
-        raise ParameterError(f"jit: lowering is 'llvm', got {lowering!r:.40}")
+    if lowering not in RUNNERS:
+        raise ParameterError(f"jit: lowering is one of {', '.join(map(repr, RUNNERS))}, got {lowering!r:.40}")
     if fast_math is not False or device is not None:
         raise UnsupportedError("jit: fast_math and device are not supported yet", hint="leave them out")
     static = _complete(f, _numbers(static_argnums, "static_argnums"), _words(static_argnames, "static_argnames"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -173,9 +173,13 @@ def executable(program: Program) -> Executable:
     return program.remember("executable", find)
 
 
-def execute(program: Program, args: Sequence[Any]) -> list[Any]:
+RUNNERS: dict[str, Callable[[Program], Callable[[Sequence[Any]], list[Any]]]] = {"llvm": executable}
+"""What makes a Program ready to run, by the name of the lowering."""
+
+
+def execute(program: Program, args: Sequence[Any], lowering: str) -> list[Any]:
     """Run `program` at a jit boundary."""
-    return executable(program)(args)
+    return RUNNERS[lowering](program)(args)
 
 
 set_execute(execute)
