@@ -168,7 +168,7 @@ class _Pass:
         if a not in self.env:
             band = self.bands[a]
             steps = row_major(band.shape)
-            places = tuple([_flat(line, steps) for line in band.lines])
+            places = tuple([(offset, max(step, 1)) for offset, step in [_flat(line, steps) for line in band.lines]])
             params = {"shape": band.shape, "boxes": band.ground.boxes(), "places": places}
             self.env[a] = self.new("banded", *band.lines.values(), dtype=a.aval.dtype, **params)
         return self.env[a]

@@ -36,14 +36,19 @@ MAX_RECURRENCES = 8  # of one walk: their states are in registers
 MAX_EQUATIONS = 120  # of one loop: register allocation is superlinear in the length of a body
 
 
-def schedule(program: Program) -> Schedule:
-    """Fuse the equations of a simplified Program into kernels."""
-    return program.remember("schedule", lambda: _Scheduler(program).run())
+ORDERED = ("window", "update", "scatter", "cumulative", "argreduce")
+"""Kinds with kernels of their own in machine code, and whole equations in a plain schedule."""
+
+
+def schedule(program: Program, plain: bool = False) -> Schedule:
+    """Fuse the equations of a simplified Program into kernels; if `plain`, of loops, products and whole equations."""
+    return program.remember(("schedule", plain), lambda: _Scheduler(program, plain).run())
 
 
 class _Scheduler:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, plain: bool) -> None:
         self.program = program
+        self.whole = ORDERED if plain else ()
         self.views: dict[Var, View] = {v: contiguous(v, v.aval.shape) for v in program.inputs}
         self.kernels: list[Kernel] = []
         self.loops: dict[Shape, list[int]] = {}
@@ -59,7 +64,8 @@ class _Scheduler:
             self.place(e)
         outputs = self.outputs()
         order = sorted(range(len(self.kernels)), key=lambda k: (self.after[k].bit_count(), k))
-        return share(Schedule([self.kernels[k] for k in order], self.views, self.buffers, outputs))
+        found = Schedule([self.kernels[k] for k in order], self.views, self.buffers, outputs)
+        return found if self.whole else share(found)
 
     # -- equations
 
@@ -68,7 +74,9 @@ class _Scheduler:
         kind = e.primitive.traits.kind
         if kind in ("view", "index") and self._place_movement(e):
             return
-        if kind == "gather":
+        if kind in self.whole:
+            self._place_whole(e)
+        elif kind == "gather":
             self._place_gather(e)
         elif kind == "window":
             self._place_window(e)
@@ -89,9 +97,13 @@ class _Scheduler:
             loop.axes = axes
             self._define(out, k)
         elif kind != "dot" or not self._place_product(e):
-            k = self._new(Library(e), e.inputs)
-            for out in e.outputs:
-                self._define(out, k)
+            self._place_whole(e)
+
+    def _place_whole(self, e: Equation) -> None:
+        """A kernel of one equation."""
+        k = self._new(Library(e), e.inputs)
+        for out in e.outputs:
+            self._define(out, k)
 
     def _compute(self, e: Equation, k: int) -> None:
         """An equation of loop `k`, with its result in registers until something else needs it."""

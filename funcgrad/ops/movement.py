@@ -329,7 +329,7 @@ def _banded_evaluate(*lines: Any, shape: Shape, dtype: Dtype, boxes: Any, places
     return (out,)
 
 
-banded_p = Op(banded, MOVE)
+banded_p = Op(banded, Traits(exact=True, kind="index"))
 banded_p.abstract = _banded_abstract
 banded_p.evaluate = _banded_evaluate
 banded_p.def_no_derivative("it is written after all transforms")

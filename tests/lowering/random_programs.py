@@ -28,12 +28,8 @@ EXTREMES = {"reduce_max", "reduce_min", "cummax", "cummin", "scatter_max", "scat
 
 ALL = {name: p for name, p in all_primitives().items() if p.links is None}
 GROUP_E = sorted([name for name, p in ALL.items() if p.traits.exact])
-NATIVE = [
-    name
-    for name in GROUP_E
-    if ALL[name].emit or (ALL[name].traits.kind in ("index", "reduce", "check", "gather") and "dynamic" not in name)
-]
-"""Some exact primitives that have machine code for all dtypes."""
+NATIVE = [name for name in GROUP_E if name != "stable_order"]
+"""Exact primitives that have machine code for all dtypes."""
 
 
 def draw_array(rng: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -190,6 +186,16 @@ def _concatenate(v: Values) -> Any:
     return v.bind("concatenate", *[x, *[v.like(x) for _ in range(v.integer(1, 3))]], axis=v.axis(x))
 
 
+def _banded(v: Values) -> Any:
+    """A matrix with one value on its diagonal and zeros elsewhere."""
+    x = v.any(least=1)
+    n = min(x.size, 30)
+    line = v.bind("slice", v.bind("reshape", x, shape=(x.size,)), start=(0,), stop=(n,), step=(1,))
+    boxes = (((0, 0), (n, n), x.dtype.type(0)),)
+    lines, places = ([line], ((0, n + 1),)) if n else ([], ())
+    return v.bind("banded", *lines, shape=(n, n), dtype=x.dtype, boxes=boxes, places=places)
+
+
 def _iota(v: Values) -> Any:
     shape = v.any(least=1).shape
     return v.bind("iota", shape=shape, dtype=np.dtype(v.r.choice(DTYPES[1:])), axis=v.integer(0, len(shape)))
@@ -306,7 +312,7 @@ def _dot(v: Values) -> Any:
 
 MOVES: dict[str, Callable[[Values], Any]] = {
     "broadcast": _broadcast, "reshape": _reshape, "transpose": _transpose, "convert": _convert, "reverse": _reverse,
-    "slice": _slice, "pad": _pad, "concatenate": _concatenate, "iota": _iota, "check_fits": _check_fits,
+    "slice": _slice, "banded": _banded, "pad": _pad, "concatenate": _concatenate, "iota": _iota, "check_fits": _check_fits,
     "check_index": _check_index, "gather": _gather, "stable_order": _stable_order, "dot": _dot,
     "dynamic_slice": _dynamic_slice, "dynamic_update_slice": _dynamic_update_slice,
     "linear_recurrence": _linear_recurrence,

@@ -93,7 +93,7 @@ def test_loops_whose_vectors_overlap_are_in_place_too() -> None:
 def test_a_result_that_may_not_lie_there_is_copied_at_the_end() -> None:
     program = simplify(fg.make_program(lambda x: x[::-1] * 1.0)(np.ones(64)))
     plain, donating = emit(program, this_target()), emit(program, this_target(), (0,))
-    assert plain.arena == 0 and donating.arena == 512
+    assert plain.arena.size == 0 and donating.arena.size == 512
 
 
 # -- results

@@ -30,7 +30,7 @@ from funcgrad.lowering.numba_source.spelling import CHECKS, SPELLINGS
 from funcgrad.lowering.numba_source.whole import LIBRARY
 from funcgrad.lowering.numba_source.writer import REDUCTIONS
 from tests.lowering.test_native_ops import DTYPES, edges, same_bits
-from tests.lowering.test_native_programs import SHAPES, draw_array, random_program
+from tests.lowering.random_programs import NATIVE, draw_array, random_function
 from tests.ops.samples import SAMPLES
 from tests.rule_checker import TOLERANCES, all_primitives, close, ulps
 
@@ -203,7 +203,18 @@ def check_samples(cases: list[tuple[Any, list[Any]]], derive: bool) -> None:
 
 
 GROUPS = {
-    "movement": ["broadcast", "reshape", "transpose", "reverse", "slice", "pad", "concatenate", "iota", "select"],
+    "movement": [
+        "broadcast",
+        "reshape",
+        "transpose",
+        "reverse",
+        "slice",
+        "pad",
+        "concatenate",
+        "iota",
+        "select",
+        "banded",
+    ],
     "reductions": ["reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all", "argmax"],
     "totals": ["argmin", "cumsum", "cumprod", "cummax", "cummin", "linear_recurrence"],
     "products and windows": ["dot", "convert", "call", "dynamic_slice", "dynamic_update_slice"],
@@ -220,7 +231,19 @@ def test_every_primitive_is_covered() -> None:
     )
     assert set(SPELLINGS) == set(ELEMENTWISE)
     kinds = {n: op.traits.kind for n, op in PRIMITIVES.items()}
-    in_loops = {"broadcast", "reshape", "transpose", "reverse", "slice", "pad", "concatenate", "iota", "gather", "call"}
+    in_loops = {
+        "broadcast",
+        "reshape",
+        "transpose",
+        "reverse",
+        "slice",
+        "pad",
+        "concatenate",
+        "iota",
+        "gather",
+        "call",
+        "banded",
+    }
     other = {n for n, kind in kinds.items() if kind != "elementwise"} - in_loops
     assert other == set(CHECKS) | set(REDUCTIONS) | set(LIBRARY)
 
@@ -246,11 +269,14 @@ def test_all_samples_with_every_dtype(name: str, dtype: str) -> None:
 # -- whole Programs
 
 
+SHAPES = [(), (1,), (3,), (8,), (17,), (0,), (2, 3), (3, 1), (4, 9), (0, 2), (2, 3, 4), (1, 5), (33, 2)]
+
+
 def check_random_program(seed: int, longest: int) -> bool:
     rng = np.random.default_rng(seed)
     shape = SHAPES[rng.integers(len(SHAPES))]
     xs = [draw_array(rng, shape if rng.random() < 0.8 else (), DTYPES[rng.integers(len(DTYPES))]) for _ in range(3)]
-    f = random_program(seed, int(rng.integers(6, longest)))
+    f = random_function(NATIVE, seed, int(rng.integers(6, longest)))
     if any(a.aval.dtype.name not in DTYPES for e in fg.make_program(f)(*xs).equations for a in e.outputs):
         return False  # float16 on the way
     for i, (a, b) in enumerate(zip(*numba_and_numpy(f, xs), strict=True)):

@@ -20,7 +20,6 @@ from funcgrad.core.ir import Equation, Literal, Program
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering.executable import Executable
-from funcgrad.ops import scalar
 from tests.lowering.random_programs import ALL, DTYPES, EXTREMES, GROUP_E, NATIVE, draw_array, random_function
 from tests.lowering.test_native_ops import same_bits
 
@@ -207,7 +206,7 @@ def check_many(check: Callable[..., Any], name: str) -> None:
     [
         ("rint", lambda b, dtype, x: b.floor(b.add(x, 0.5))),  # half a unit is rounded up
         ("minimum", lambda b, dtype, x, y: b.select(b.lt(y, x), y, x)),  # of equal zeros and NaN the wrong one
-        ("trunc", scalar.floor),
+        ("trunc", registry["floor"].emit),
     ],
 )
 def test_a_wrong_exact_operation_is_found(name: str, emit: Any, monkeypatch: pytest.MonkeyPatch) -> None:

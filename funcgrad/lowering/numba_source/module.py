@@ -100,7 +100,7 @@ class _Driver:
         self.doc = doc or f"{program.name}, traced by funcgrad."
         self.results = results
         self.coded = coded
-        self.schedule = schedule(program)
+        self.schedule = schedule(program, plain=True)
         self.names = Names(program, self.name)
         self.names.reserve([v for e in program.equations for v in e.outputs if v in self._shown()])
         self.functions: dict[str, tuple[str, str]] = {}  # canonical text → name and text
