@@ -5,21 +5,22 @@ vector overlaps the one before it, so the body is written once and nothing is re
 it meets twice are kept out of reductions. Axes that are contiguous for every operand together run as one.
 
 With reductions, the axes that are kept are the outer loops and the reduced ones the inner; if the last axis is kept,
-its vectors hold one partial result per lane. Sums carry the rounding error of every addition along (Neumaier 1974),
-so that the error of a sum does not grow with its length.
+its vectors hold one partial result per lane. Sums are taken in short blocks (`lowering.reductions`), each settled by a
+branch out of the innermost loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from funcgrad.base.dtypes import INT, Dtype
 from funcgrad.core.ir import Atom, Equation, Literal, Shape, Var
 from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
 from funcgrad.lowering.layout import View, row_major
-from funcgrad.lowering.reductions import REDUCTIONS, Reduction
+from funcgrad.lowering.reductions import REDUCTIONS, Carries, Reduction, block
 from funcgrad.lowering.schedule import Loop
 from funcgrad.ops.scalar import convert, element_of
 
@@ -97,9 +98,10 @@ def nest(shape: Shape, axes: tuple[int, ...], accesses: list[Access]) -> Nest:
     return Nest(sizes, outer, merged, vector)
 
 
-Carries = list[Value]
 STATUS = "status"
 """Stands among the roots for the status block of a call: the number of the check that failed, and the value."""
+
+Repeat = Callable[[Builder, int, Carries, Callable[[Value, Carries], Carries]], Carries]
 
 
 def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carries], Carries]) -> Carries:
@@ -126,6 +128,21 @@ def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carr
     b.lines[at:at] = phis
     b.block = done
     return after
+
+
+def when(b: Builder, condition: Value, carries: Carries, body: Callable[[Carries], Carries]) -> Carries:
+    """``if condition: carries = body(carries)``; the carries after it."""
+    b.count = n = b.count + 1
+    before, then, after = b.block, f"then{n}", f"after{n}"
+    b.lines += [f"  br i1 {condition.text}, label %{then}, label %{after}", f"{then}:"]
+    b.block = then
+    changed = body(carries)
+    b.lines += [f"  br label %{after}", f"{after}:"]
+    inside, b.block = b.block, after
+    return [
+        x if y is x else b.emit(x.type, f"phi {x.type.text} [ {y.text}, %{inside} ], [ {x.text}, %{before} ]")
+        for x, y in zip(carries, changed, strict=True)
+    ]
 
 
 # -- the kernel
@@ -157,6 +174,9 @@ class _LoopEmitter:
         self.computed = {v for e in loop.equations for v in e.outputs}
         self.roots: dict[Any, str] = {}
         self.written: set[Any] = set()
+        dtypes = [e.inputs[0].aval.dtype for e in loop.reductions]
+        self.kinds = [(d, REDUCTIONS[e.primitive.name](d)) for d, e in zip(dtypes, loop.reductions, strict=True)]
+        self.blocks = any([kind.settle is not None for _, kind in self.kinds])
         self.index: dict[tuple[str, int], int] = {}  # what an access is for → its place in the nest
 
     # -- planning
@@ -274,6 +294,7 @@ class _LoopEmitter:
         pointers: list[Access],
         carries: Carries,
         body: Callable[[list[Access], Value, Value | None, Carries], Carries],
+        run: Repeat = repeat,
     ) -> Carries:
         """The vector loop: calls `body` with the first index and, if vectors overlap, the lanes that are new."""
         size, lanes, b = self.nest.sizes[depth], self.lanes, self.b
@@ -291,7 +312,7 @@ class _LoopEmitter:
             fresh = b.emit(make_type("i1", lanes), f"icmp sge {ids.type.text} {ids.text}, {shift.text}")
             return body(self._advance(pointers, depth, start), start, fresh, c)
 
-        return repeat(b, count, carries, step)
+        return run(b, count, carries, step)
 
     def _lane_ids(self) -> Value:
         t = make_type("i64", self.lanes)
@@ -311,36 +332,67 @@ class _LoopEmitter:
     def _reduce(self, depth: int, pointers: list[Access], lane_start: Value | None = None) -> Carries:
         """All loops of the reductions, and the stores of their results."""
         n, b = self.nest, self.b
-        kinds = [REDUCTIONS[e.primitive.name](e.inputs[0].aval.dtype) for e in self.loop.reductions]
-        types = [make_type(element_of(e.inputs[0].aval.dtype), self.lanes) for e in self.loop.reductions]
-        start = [constant(t, k.identity) if j == 0 else constant(t, 0)
-                 for k, t in zip(kinds, types, strict=True) for j in range(k.width)]  # fmt: skip
+        types = [make_type(element_of(dtype), self.lanes) for dtype, _ in self.kinds]
+        carries = [constant(t, x) for t, (_, kind) in zip(types, self.kinds, strict=True) for x in kind.start]
+        level, every = self._blocks(depth, self.lanes if lane_start is None else 1)
 
         def inner(depth: int, pointers: list[Access], carries: Carries) -> Carries:
             if depth == len(n.sizes):
                 return self._body(pointers, lane_start, None, carries)
+            run = self._settling(every) if depth == level else repeat
             if depth == n.vector:
-                return self._vectors(depth, pointers, carries, self._body)
+                return self._vectors(depth, pointers, carries, self._body, run)
             step = lambda i, c: inner(depth + 1, self._advance(pointers, depth, i), c)
-            return repeat(b, n.sizes[depth], carries, step)
+            return run(b, n.sizes[depth], carries, step)
 
-        if 0 in self.loop.shape:
-            final = start
-        else:
-            final = inner(depth, pointers, start)
-        at = 0
-        for k, (e, kind) in enumerate(zip(self.loop.reductions, kinds, strict=True)):
-            dtype = e.inputs[0].aval.dtype
-            acc = final[at : at + kind.width]
-            at += kind.width
+        if 0 not in self.loop.shape:
+            carries = inner(depth, pointers, carries)
+        if level is None:
+            carries = self._settle(carries)
+        for k, (dtype, kind, acc) in enumerate(self._accumulators(carries)):
             target = pointers[self.index["reduce", k]]
             if lane_start is None:
-                value = kind.finish(b, dtype, self._fold(kind, dtype, acc))
-                self._store_one(value, target)
+                self._store_one(kind.finish(b, self._fold(kind, dtype, acc)), target)
             else:
                 assert n.vector is not None
-                self._store(kind.finish(b, dtype, acc), target, target.strides[n.vector])
+                self._store(kind.finish(b, acc), target, target.strides[n.vector])
         return []
+
+    def _blocks(self, depth: int, lanes: int) -> tuple[int | None, int]:
+        """The loop in which sums are settled, and after how many of its runs; None: once, after all loops."""
+        n, runs = self.nest, 1
+        counts = [-(-size // self.lanes) if k == n.vector else size for k, size in enumerate(n.sizes)]
+        values = block(prod(counts[depth:]), lanes)
+        for level in reversed(range(depth, len(counts))):
+            if runs * counts[level] > values:
+                return level, 1 << (values // runs).bit_length() - 1
+            runs *= counts[level]
+        return None, 1
+
+    def _settling(self, every: int) -> Repeat:
+        """`repeat`, with the sums settled after `every` runs and at the end."""
+
+        def run(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carries], Carries]) -> Carries:
+            def step(i: Value, c: Carries) -> Carries:
+                c = body(i, c)
+                full = b.eq(b.and_(i, every - 1), every - 1)
+                return when(b, full if count % every == 0 else b.or_(full, b.eq(i, count - 1)), c, self._settle)
+
+            return repeat(b, count, carries, step if self.blocks else body)
+
+        return run
+
+    def _settle(self, carries: Carries) -> Carries:
+        return [
+            c
+            for _, kind, acc in self._accumulators(carries)
+            for c in (acc if kind.settle is None else kind.settle(self.b, acc))
+        ]
+
+    def _accumulators(self, carries: Carries) -> list[tuple[Dtype, Reduction, Carries]]:
+        """Each reduction with its part of the carries."""
+        rest = iter(carries)
+        return [(dtype, kind, [next(rest) for _ in kind.start]) for dtype, kind in self.kinds]
 
     def _fold(self, kind: Reduction, dtype: Dtype, acc: list[Value]) -> list[Value]:
         """Join the lanes by halves."""
@@ -400,14 +452,9 @@ class _LoopEmitter:
             self._store(read(w.value), a, stride(a))
         out: Carries = []
         if carries is not None:
-            at = 0
-            for e in self.loop.reductions:
-                x, dtype = read(e.inputs[0]), e.inputs[0].aval.dtype
-                kind = REDUCTIONS[e.primitive.name](dtype)
-                if fresh is not None:
-                    x = b.select(fresh, x, constant(x.type, kind.identity))
-                out += kind.take(b, dtype, carries[at : at + kind.width], x)
-                at += kind.width
+            for e, (dtype, kind, (old, *rest)) in zip(self.loop.reductions, self._accumulators(carries), strict=True):
+                new = kind.take(b, dtype, old, read(e.inputs[0]))
+                out += [new if fresh is None else b.select(fresh, new, old), *rest]
         return out
 
     def _iota(self, e: Equation, a: Access) -> Value:

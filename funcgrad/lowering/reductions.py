@@ -1,7 +1,8 @@
 """Reductions as accumulators: how each starts, takes a value in, joins two partial results, and ends.
 
-A sum of floats carries the error of every addition along (Neumaier 1974, Knuth's two-sum), so that its error does not
-grow with its length.
+A sum of floats adds a short block of values plainly, then adds the sum of the block and carries the rounding error of
+that along (Neumaier 1974, Knuth's two-sum). So its error does not grow with its length; `block` keeps it below that of
+NumPy's pairwise summation at every length.
 """
 
 from __future__ import annotations
@@ -14,50 +15,78 @@ import numpy as np
 from funcgrad.base.dtypes import Dtype
 from funcgrad.lowering.builder import Builder, Value
 
+Carries = list[Value]
+LONGEST = 16
 
-@dataclass(slots=True)
+
+def block(count: int, lanes: int) -> int:
+    """How many of its `count` values each of `lanes` accumulators adds before it settles them: a power of two.
+
+    NumPy adds n numbers, up to 128, with n // 8 + 2 roundings at least on the way of each (n − 1 below 8 numbers), and
+    more numbers with more. Here it is one less than the number of values in a block, and one at the end if there are
+    several blocks.
+    """
+    n = count * lanes
+    roundings = n - 1 if n < 8 else min(n // 8 + 2, LONGEST)
+    return LONGEST if count <= min(roundings + 1, LONGEST) else 1 << roundings.bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
 class Reduction:
-    """An accumulator of some carries: how it starts, takes a value in, folds its lanes, and ends."""
+    """An accumulator: how it starts, takes a value in, folds its lanes, and ends.
 
-    width: int
-    identity: float
-    take: Callable[[Builder, Dtype, list[Value], Value], list[Value]]
-    join: Callable[[Builder, Dtype, list[Value], list[Value]], list[Value]]
-    finish: Callable[[Builder, Dtype, list[Value]], Value]
+    Attributes
+    ----------
+    start
+        The constants that its carries start with.
+    take
+        The first of its carries with one more value.
+    settle
+        The carries after a block of values; None if there are no blocks.
+    join
+        Two sets of carries, both settled, as one.
+    finish
+        The result, of settled carries.
+    """
+
+    start: tuple[float, ...]
+    take: Callable[[Builder, Dtype, Value, Value], Value]
+    settle: Callable[[Builder, Carries], Carries] | None
+    join: Callable[[Builder, Dtype, Carries, Carries], Carries]
+    finish: Callable[[Builder, Carries], Value]
 
 
-def _two_sum(b: Builder, s: Value, c: Value, x: Value) -> list[Value]:
+def _two_sum(b: Builder, s: Value, c: Value, x: Value) -> Carries:
     t = b.add(s, x)
     z = b.sub(t, s)
     error = b.add(b.sub(s, b.sub(t, z)), b.sub(x, z))  # Knuth: exactly s + x - t
     return [t, b.add(c, error)]
 
 
-def _sum_take(b: Builder, dtype: Dtype, acc: list[Value], x: Value) -> list[Value]:
-    return _two_sum(b, acc[0], acc[1], x) if dtype.kind == "f" else [b.iadd(acc[0], x), acc[1]]
+def _settle_sum(b: Builder, acc: Carries) -> Carries:
+    return [b.constant(acc[0].type, 0.0), *_two_sum(b, acc[1], acc[2], acc[0])]
 
 
-def _sum_join(b: Builder, dtype: Dtype, acc: list[Value], other: list[Value]) -> list[Value]:
-    if dtype.kind != "f":
-        return [b.iadd(acc[0], other[0]), acc[1]]
-    s, c = _two_sum(b, acc[0], acc[1], other[0])
-    return [s, b.add(c, other[1])]
+def _join_sums(b: Builder, dtype: Dtype, acc: Carries, other: Carries) -> Carries:
+    s, c = _two_sum(b, acc[1], acc[2], other[1])
+    return [acc[0], s, b.add(c, other[2])]
 
 
-def _sum_finish(b: Builder, dtype: Dtype, acc: list[Value]) -> Value:
-    if dtype.kind != "f":
-        return acc[0]
-    total = b.add(acc[0], acc[1])
-    return b.select(b.isnan(total), acc[0], total)  # beyond the finite the error is NaN, the sum is right
+def _finish_sum(b: Builder, acc: Carries) -> Value:
+    total = b.add(acc[1], acc[2])
+    return b.select(b.isnan(total), acc[1], total)  # beyond the finite the error is NaN, the sum is right
 
 
-def _simple(identity: float, combine: Callable[[Builder, Dtype, Value, Value], Value]) -> Reduction:
+Combine = Callable[[Builder, Dtype, Value, Value], Value]
+
+
+def _simple(identity: float, combine: Combine) -> Reduction:
     return Reduction(
-        1,
-        identity,
-        lambda b, dtype, acc, x: [combine(b, dtype, acc[0], x)],
+        (identity,),
+        combine,
+        None,
         lambda b, dtype, acc, other: [combine(b, dtype, acc[0], other[0])],
-        lambda b, dtype, acc: acc[0],
+        lambda b, acc: acc[0],
     )
 
 
@@ -83,9 +112,11 @@ def _product(b: Builder, dtype: Dtype, acc: Value, x: Value) -> Value:
     return b.mul(acc, x) if dtype.kind == "f" else b.imul(acc, x)
 
 
-SUM = Reduction(2, 0, _sum_take, _sum_join, _sum_finish)
+# carries: the sum of the block, the sum of all blocks before, the rounding errors of that
+FLOAT_SUM = Reduction((0, 0, 0), lambda b, dtype, acc, x: b.add(acc, x), _settle_sum, _join_sums, _finish_sum)
+INTEGER_SUM = _simple(0, lambda b, dtype, acc, x: b.iadd(acc, x))
 REDUCTIONS: dict[str, Callable[[Dtype], Reduction]] = {
-    "reduce_sum": lambda dtype: SUM,
+    "reduce_sum": lambda dtype: FLOAT_SUM if dtype.kind == "f" else INTEGER_SUM,
     "reduce_prod": lambda dtype: _simple(1, _product),
     "reduce_max": lambda dtype: _simple(_lowest(dtype), _larger),
     "reduce_min": lambda dtype: _simple(_highest(dtype), _smaller),

@@ -1,9 +1,8 @@
 """Random Programs of exact operations on every dtype: machine code gives the bits that evaluation gives, for every
-intermediate; and reductions of floats keep their error."""
+intermediate."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -119,31 +118,6 @@ def test_random_programs_bit_for_bit(seed: int) -> None:
 def test_many_random_programs() -> None:
     for seed in range(5000):
         test_random_programs_bit_for_bit.hypothesis.inner_test(seed)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(1,), (7,), (8,), (1000,), (12345,), (37, 53), (3, 1000), (1000, 3), (5, 6, 7)])
-def test_sums_are_within_an_ulp_of_the_exact_result(shape: tuple[int, ...], dtype: str) -> None:
-    rng = np.random.default_rng(0)
-    x = (rng.standard_normal(shape) * 10.0 ** rng.integers(-6, 6, shape)).astype(dtype)
-    axes: list[Any] = [None, *range(len(shape))]
-    for axis in axes:
-        found = np.asarray(fg.jit(lambda x, a=axis: np.sum(x, axis=a))(x), np.float64)
-        moved = np.moveaxis(x, axis, -1) if axis is not None else x.reshape(1, -1)
-        rows = moved.reshape(-1, moved.shape[-1]).astype(float)
-        exact = np.array([math.fsum(r) for r in rows]).reshape(found.shape)
-        magnitude = np.array([math.fsum(abs(r)) for r in rows]).reshape(found.shape)
-        eps = np.finfo(dtype).eps
-        assert np.all(abs(found - exact) <= eps * abs(exact) + eps**2 * x.size * magnitude)
-
-
-def test_sums_beyond_the_finite() -> None:
-    f = fg.jit(np.sum)
-    assert f(np.array([np.inf, 1.0, 2.0])) == np.inf
-    assert f(np.array([-np.inf] * 20)) == -np.inf
-    assert np.isnan(f(np.array([np.inf, -np.inf])))
-    assert np.isnan(f(np.array([1.0, np.nan, 2.0])))
-    assert f(np.full(40, 1e308)) == np.inf
 
 
 @pytest.mark.parametrize("contract", [((0,), (0,)), ((1,), (0,)), ((0,), (1,)), ((1,), (1,)), ((), ())])
