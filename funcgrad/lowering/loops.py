@@ -20,6 +20,7 @@ from funcgrad.base.dtypes import INT, Dtype
 from funcgrad.core.ir import Atom, Equation, Literal, Shape, Var
 from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
 from funcgrad.lowering.layout import View, row_major
+from funcgrad.lowering.ordering import ordered
 from funcgrad.lowering.reductions import REDUCTIONS, Carries, Reduction, block
 from funcgrad.lowering.schedule import Loop
 from funcgrad.ops.scalar import convert, element_of
@@ -221,7 +222,7 @@ class _LoopEmitter:
         if 0 not in loop.shape or loop.reductions:
             self._level(0, n.accesses, [])
         parameters = ", ".join([f"ptr {p}" for p in self.roots.values()])
-        lines = "\n".join(b.lines)
+        lines = "\n".join(ordered(b.lines, 32 if self.target.vector_bytes == 64 else 16))
         text = f"define internal void @KERNEL({parameters}) #0 {{\nentry:\n{lines}\n  ret void\n}}\n"
         return KernelText(text, tuple(self.roots), any([s > 1 for s in n.sizes]))
 

@@ -39,7 +39,9 @@ def reduce_exp(
     r = b.fma(k, -L2, r1)
     if tail is not None:
         r = b.add(r, tail)
-    u = b.fma(k, -L2, b.mul(b.mul(r, r), polynomial(b, r, coefficients or c.EXP[f.name])))
+    half, *rest = coefficients or c.EXP[f.name]
+    P = b.fma(r, polynomial(b, r, rest), half)  # the half apart: what is rounded before is small
+    u = b.fma(b.mul(r, r), P, b.mul(k, -L2))
     return t, r1, u if tail is None else b.add(u, tail)
 
 

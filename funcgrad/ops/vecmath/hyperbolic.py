@@ -27,7 +27,7 @@ def tanh(b: Builder, x: Value) -> Value:
     """
     f = format_of(x)
     a = b.min(20.0 if f.digits == 53 else 10.0, b.abs(x))
-    t, hi, lo = reduce_exp(b, b.add(a, a), coefficients=c.EXP_SHORT[f.name])
+    t, hi, lo = reduce_exp(b, b.add(a, a))
     C = power_of_two(b, t, 1)
     less = b.sub(C, 0.5)
     N = b.fma(C, b.add(hi, lo), less)
