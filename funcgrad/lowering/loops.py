@@ -21,7 +21,7 @@ from funcgrad.core.ir import Atom, Equation, Literal, Shape, Var
 from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
 from funcgrad.lowering.layout import View, row_major
 from funcgrad.lowering.ordering import ordered
-from funcgrad.lowering.reductions import REDUCTIONS, Carries, Reduction, block
+from funcgrad.lowering.reductions import REDUCTIONS, Carries, Reduction, block, fold
 from funcgrad.lowering.schedule import Loop
 from funcgrad.ops.scalar import convert, element_of
 
@@ -353,7 +353,7 @@ class _LoopEmitter:
         for k, (dtype, kind, acc) in enumerate(self._accumulators(carries)):
             target = pointers[self.index["reduce", k]]
             if lane_start is None:
-                self._store_one(kind.finish(b, self._fold(kind, dtype, acc)), target)
+                self._store_one(self._folded(kind, dtype, acc), target)
             else:
                 assert n.vector is not None
                 self._store(kind.finish(b, acc), target, target.strides[n.vector])
@@ -395,23 +395,22 @@ class _LoopEmitter:
         rest = iter(carries)
         return [(dtype, kind, [next(rest) for _ in kind.start]) for dtype, kind in self.kinds]
 
-    def _fold(self, kind: Reduction, dtype: Dtype, acc: list[Value]) -> list[Value]:
-        """Join the lanes by halves."""
-        lanes, b = self.lanes, self.b
-        while lanes > 1:
-            half = lanes // 2
-            low, high = [], []
-            for v in acc:
-                t, h = v.type, make_type(v.type.element, half)
-                for offset, part in ((0, low), (half, high)):
-                    if half == 1:
-                        part.append(b.emit(h, f"extractelement {t.text} {v.text}, i64 {offset}"))
-                    else:
-                        ids = f"<{half} x i32> <" + ", ".join([f"i32 {k + offset}" for k in range(half)]) + ">"
-                        part.append(b.emit(h, f"shufflevector {t.text} {v.text}, {t.text} poison, {ids}"))
-            acc = kind.join(b, dtype, low, high)
-            lanes = half
-        return acc
+    def _folded(self, kind: Reduction, dtype: Dtype, acc: Carries) -> Value:
+        """The result of the lanes together. Of several, the function that does it is compiled once."""
+        if len(self.kinds) == 1 or kind.settle is None:
+            return kind.finish(self.b, fold(self.b, kind, dtype, acc))
+        t = acc[0].type
+        name = f"fold.sum.{t.suffix}"
+
+        def text() -> str:
+            inner = self.b.inner()
+            total = kind.finish(inner, fold(inner, kind, dtype, [Value(f"%x{i}", t) for i in range(len(acc))]))
+            parameters = ", ".join([f"{t} %x{i}" for i in range(len(acc))])
+            head = f"define internal {total.type} @{name}({parameters}) noinline nounwind {{"
+            return "\n".join([head, *inner.lines, f"  ret {total.type} {total.text}", "}"])
+
+        self.b.need_function(name, [t] * len(acc), [make_type(t.element)], text)
+        return self.b.call(name, *acc)[0]
 
     # -- the body
 

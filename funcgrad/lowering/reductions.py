@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from funcgrad.base.dtypes import Dtype
-from funcgrad.lowering.builder import Builder, Value
+from funcgrad.lowering.builder import Builder, Value, make_type
 
 Carries = list[Value]
 LONGEST = 16
@@ -110,6 +110,25 @@ def _pick(b: Builder, dtype: Dtype, how: str, acc: Value, x: Value) -> Value:
 
 def _product(b: Builder, dtype: Dtype, acc: Value, x: Value) -> Value:
     return b.mul(acc, x) if dtype.kind == "f" else b.imul(acc, x)
+
+
+def fold(b: Builder, kind: Reduction, dtype: Dtype, acc: Carries) -> Carries:
+    """Join the lanes by halves."""
+    lanes = acc[0].type.lanes
+    while lanes > 1:
+        half = lanes // 2
+        low, high = [], []
+        for v in acc:
+            t, h = v.type, make_type(v.type.element, half)
+            for offset, part in ((0, low), (half, high)):
+                if half == 1:
+                    part.append(b.emit(h, f"extractelement {t.text} {v.text}, i64 {offset}"))
+                else:
+                    ids = f"<{half} x i32> <" + ", ".join([f"i32 {k + offset}" for k in range(half)]) + ">"
+                    part.append(b.emit(h, f"shufflevector {t.text} {v.text}, {t.text} poison, {ids}"))
+        acc = kind.join(b, dtype, low, high)
+        lanes = half
+    return acc
 
 
 # carries: the sum of the block, the sum of all blocks before, the rounding errors of that
