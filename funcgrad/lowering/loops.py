@@ -396,8 +396,8 @@ class _LoopEmitter:
         return [(dtype, kind, [next(rest) for _ in kind.start]) for dtype, kind in self.kinds]
 
     def _folded(self, kind: Reduction, dtype: Dtype, acc: Carries) -> Value:
-        """The result of the lanes together. Of several, the function that does it is compiled once."""
-        if len(self.kinds) == 1 or kind.settle is None:
+        """The result of the lanes together. Several sums of everything share a function, which is compiled once."""
+        if len(self.kinds) == 1 or kind.settle is None or self.nest.outer:
             return kind.finish(self.b, fold(self.b, kind, dtype, acc))
         t = acc[0].type
         name = f"fold.sum.{t.suffix}"
