@@ -4,23 +4,35 @@ The innermost axis runs in vectors (`nests`); elements that the last vector meet
 reductions.
 
 With reductions, the axes that are kept are the outer loops and the reduced ones the inner; if the last axis is kept,
-its vectors hold one partial result per lane. Sums carry the rounding error of every addition along (Neumaier 1974),
-so that the error of a sum does not grow with its length.
+its vectors hold one partial result per lane. Sums are taken in short blocks (`ops.reductions`), each settled by a
+branch out of the innermost loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from funcgrad.base.dtypes import INT, Dtype
 from funcgrad.core.ir import Atom, Equation, Literal, Var
-from funcgrad.lowering.builder import Shared, Target, Value, constant, make_type
+from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
 from funcgrad.lowering.kernels import Loop, window_of
 from funcgrad.lowering.layout import View, row_major
-from funcgrad.lowering.nests import I64, Access, Carries, KernelText, NestEmitter, memory_element, nest, repeat
-from funcgrad.ops.reductions import Reduction
+from funcgrad.lowering.nests import (
+    I64,
+    Access,
+    Carries,
+    KernelText,
+    NestEmitter,
+    Repeat,
+    memory_element,
+    nest,
+    repeat,
+    when,
+)
+from funcgrad.ops.reductions import Reduction, block
 from funcgrad.ops.scalar import convert, element_of
 
 STATUS = "status"
@@ -56,6 +68,8 @@ class _LoopEmitter(NestEmitter):
         self.checks = checks
         self.computed = {v for e in loop.equations for v in e.outputs}
         self.once = once
+        self.kinds = [(e.inputs[0].aval.dtype, _reduction(e)) for e in loop.reductions]
+        self.blocks = any([kind.settle is not None for _, kind in self.kinds])
         self.index: dict[tuple[str, int], int] = {}  # what an access is for → its place in the nest
 
     # -- planning
@@ -154,88 +168,123 @@ class _LoopEmitter(NestEmitter):
     def _reduce(self, depth: int, pointers: list[Access], lane_start: Value | None = None) -> Carries:
         """All loops of the reductions, and the stores of their results."""
         n, b = self.nest, self.b
-        kinds = [_reduction(e) for e in self.loop.reductions]
-        start = self._start(kinds)
+        level, every = self._blocks(depth, self.lanes if lane_start is None else 1)
 
         def inner(depth: int, pointers: list[Access], carries: Carries) -> Carries:
             if depth == len(n.sizes):
                 return self._body(pointers, lane_start, None, carries)
+            run = self._settling(every) if depth == level else repeat
             if depth == n.vector:
-                return self._chains(depth, pointers, carries, kinds)
+                return self._chains(depth, pointers, carries, run)
             step = lambda i, c: inner(depth + 1, self.advance(pointers, depth, i), c)
-            return repeat(b, n.sizes[depth], carries, step)
+            return run(b, n.sizes[depth], carries, step)
 
-        if 0 in self.loop.shape:
-            final = start
-        else:
-            final = inner(depth, pointers, start)
-        at = 0
-        for k, (e, kind) in enumerate(zip(self.loop.reductions, kinds, strict=True)):
-            dtype = e.inputs[0].aval.dtype
-            acc = final[at : at + kind.width]
-            at += kind.width
+        carries = self._start()
+        if 0 not in self.loop.shape:
+            carries = inner(depth, pointers, carries)
+        if level is None:
+            carries = self._settle(carries)
+        for k, (dtype, kind, acc) in enumerate(self._accumulators(carries)):
             target = pointers[self.index["reduce", k]]
             if lane_start is None:
-                value = kind.finish(b, dtype, self._fold(kind, dtype, acc))
-                self.store_one(value, target)
+                self.store_one(self._folded(kind, dtype, acc), target)
             else:
                 assert n.vector is not None
                 self.store(kind.finish(b, dtype, acc), target, target.strides[n.vector])
         return []
 
-    def _chains(self, depth: int, pointers: list[Access], carries: Carries, kinds: list[Reduction]) -> Carries:
+    def _chains(self, depth: int, pointers: list[Access], carries: Carries, run: Repeat) -> Carries:
         """The vector loop of the reductions; a long one with a short body in several chains, which run side by side."""
-        b, block, width = self.b, CHAINS * self.lanes, len(carries)
-        count = self.nest.sizes[depth] // block
+        b, span, width = self.b, CHAINS * self.lanes, len(carries)
+        count = self.nest.sizes[depth] // span
         if count < CHAINS or len(self.loop.equations) + len(self.loop.writes) > SHORT:
-            return self.vectors(depth, pointers, carries, self._body)
+            return self.vectors(depth, pointers, carries, self._body, run=run)
 
         def step(i: Value, c: Carries) -> Carries:
             after: Carries = []
             for k in range(CHAINS):
-                at = b.iadd(b.imul(i, block), k * self.lanes)
+                at = b.iadd(b.imul(i, span), k * self.lanes)
                 after += self._body(self.advance(pointers, depth, at), at, None, c[k * width : (k + 1) * width])
             return after
 
-        chains = repeat(b, count, carries + self._start(kinds) * (CHAINS - 1), step)
+        chains = self._settle(run(b, count, carries + self._start() * (CHAINS - 1), step))
         carries = chains[:width]
         for k in range(1, CHAINS):
-            carries = self._joined(kinds, carries, chains[k * width : (k + 1) * width])
-        return self.vectors(depth, pointers, carries, self._body, first=count * block)
+            carries = self._joined(carries, chains[k * width : (k + 1) * width])
+        return self.vectors(depth, pointers, carries, self._body, first=count * span, run=run)
 
-    def _joined(self, kinds: list[Reduction], carries: Carries, others: Carries) -> Carries:
-        """Partial results of all reductions, put together."""
-        out: Carries = []
-        for e, kind in zip(self.loop.reductions, kinds, strict=True):
-            at = slice(len(out), len(out) + kind.width)
-            out += kind.join(self.b, e.inputs[0].aval.dtype, carries[at], others[at])
-        return out
+    def _joined(self, carries: Carries, others: Carries) -> Carries:
+        """Partial results of all reductions, settled, put together."""
+        pairs = zip(self._accumulators(carries), self._accumulators(others), strict=True)
+        return [c for (dtype, kind, acc), (_, _, other) in pairs for c in kind.join(self.b, dtype, acc, other)]
 
-    def _start(self, kinds: list[Reduction]) -> Carries:
+    def _start(self) -> Carries:
         """The carries before the first element."""
         return [
-            constant(make_type(element_of(d or e.inputs[0].aval.dtype), self.lanes), value)
-            for e, kind in zip(self.loop.reductions, kinds, strict=True)
+            constant(make_type(element_of(d or dtype), self.lanes), value)
+            for dtype, kind in self.kinds
             for d, value in kind.start
         ]
 
-    def _fold(self, kind: Reduction, dtype: Dtype, acc: list[Value]) -> list[Value]:
-        """Join the lanes by halves."""
-        lanes, b = self.lanes, self.b
-        while lanes > 1:
-            half = lanes // 2
-            low, high = [], []
-            for v in acc:
-                t, h = v.type, make_type(v.type.element, half)
-                for offset, part in ((0, low), (half, high)):
-                    if half == 1:
-                        part.append(b.emit(h, f"extractelement {t.text} {v.text}, i64 {offset}"))
-                    else:
-                        ids = f"<{half} x i32> <" + ", ".join([f"i32 {k + offset}" for k in range(half)]) + ">"
-                        part.append(b.emit(h, f"shufflevector {t.text} {v.text}, {t.text} poison, {ids}"))
-            acc = kind.join(b, dtype, low, high)
-            lanes = half
-        return acc
+    def _accumulators(self, carries: Carries) -> list[tuple[Dtype, Reduction, Carries]]:
+        """Each reduction with its part of the carries; of several chains, one after the other."""
+        rest = iter(carries)
+        out = []
+        for _ in range(len(carries) // max(sum([kind.width for _, kind in self.kinds]), 1)):
+            out += [(dtype, kind, [next(rest) for _ in kind.start]) for dtype, kind in self.kinds]
+        return out
+
+    def _blocks(self, depth: int, lanes: int) -> tuple[int | None, int]:
+        """The loop in which sums are settled, and after how many of its runs; None: once, after all loops."""
+        n, runs = self.nest, 1
+        counts = [-(-size // self.lanes) if k == n.vector else size for k, size in enumerate(n.sizes)]
+        values = block(prod(counts[depth:]), lanes)
+        for level in reversed(range(depth, len(counts))):
+            if runs * counts[level] > values:
+                return level, 1 << (values // runs).bit_length() - 1
+            runs *= counts[level]
+        return None, 1
+
+    def _settling(self, every: int) -> Repeat:
+        """`repeat`, with the sums settled after `every` runs and at the end."""
+
+        def run(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carries], Carries]) -> Carries:
+            def step(i: Value, c: Carries) -> Carries:
+                c = body(i, c)
+                if count == 1:
+                    return self._settle(c)
+                full = b.eq(b.and_(i, every - 1), every - 1)
+                return when(b, full if count % every == 0 else b.or_(full, b.eq(i, count - 1)), c, self._settle)
+
+            return repeat(b, count, carries, step if self.blocks else body)
+
+        return run
+
+    def _settle(self, carries: Carries) -> Carries:
+        """The carries after a block of values."""
+        return [
+            c
+            for _, kind, acc in self._accumulators(carries)
+            for c in (acc if kind.settle is None else kind.settle(self.b, acc))
+        ]
+
+    def _folded(self, kind: Reduction, dtype: Dtype, acc: Carries) -> Value:
+        """The result of the lanes together. Several sums of everything share a function, which is compiled once."""
+        if len(self.kinds) == 1 or kind.settle is None or self.nest.outer:
+            return kind.finish(self.b, dtype, fold(self.b, kind, dtype, acc))
+        t = acc[0].type
+        name = f"fold.sum.{t.suffix}"
+
+        def text() -> str:
+            inner = self.b.inner()
+            lanes = fold(inner, kind, dtype, [Value(f"%x{i}", t) for i in range(len(acc))])
+            found = kind.finish(inner, dtype, lanes)
+            parameters = ", ".join([f"{t} %x{i}" for i in range(len(acc))])
+            head = f"define internal {found.type} @{name}({parameters}) noinline nounwind {{"
+            return "\n".join([head, *inner.lines, f"  ret {found.type} {found.text}", "}"])
+
+        self.b.need_function(name, [t] * len(acc), [make_type(t.element)], text)
+        return self.b.call(name, *acc)[0]
 
     # -- the body
 
@@ -281,15 +330,13 @@ class _LoopEmitter(NestEmitter):
             self.store(value, a, stride(a))
         after: Carries = []
         if carries is not None:
-            at = 0
-            for k, e in enumerate(self.loop.reductions):
-                x, dtype = read(e.inputs[0]), e.inputs[0].aval.dtype
-                reduction = _reduction(e)
-                if fresh is not None:
-                    x = b.select(fresh, x, constant(x.type, reduction.start[0][1]))
+            for k, (dtype, kind, old) in enumerate(self._accumulators(carries)):
+                x = read(self.loop.reductions[k].inputs[0])
                 taken = [x, self._counter(pointers[self.index["place", k]])] if ("place", k) in self.index else [x]
-                after += reduction.take(b, dtype, carries[at : at + reduction.width], *taken)
-                at += reduction.width
+                new = kind.take(b, dtype, old, *taken)
+                if fresh is not None:
+                    new = [o if n is o else b.select(fresh, n, o) for n, o in zip(new, old, strict=True)]
+                after += new
         return after
 
     def _counter(self, a: Access) -> Value:
@@ -369,3 +416,22 @@ def _reduction(e: Equation) -> Reduction:
     assert e.primitive.reduction is not None
     found: Reduction = e.primitive.reduction(e.inputs[0].aval.dtype)
     return found
+
+
+def fold(b: Builder, kind: Reduction, dtype: Dtype, acc: Carries) -> Carries:
+    """Join the lanes by halves."""
+    lanes = acc[0].type.lanes
+    while lanes > 1:
+        half = lanes // 2
+        low, high = [], []
+        for v in acc:
+            t, h = v.type, make_type(v.type.element, half)
+            for offset, part in ((0, low), (half, high)):
+                if half == 1:
+                    part.append(b.emit(h, f"extractelement {t.text} {v.text}, i64 {offset}"))
+                else:
+                    ids = f"<{half} x i32> <" + ", ".join([f"i32 {k + offset}" for k in range(half)]) + ">"
+                    part.append(b.emit(h, f"shufflevector {t.text} {v.text}, {t.text} poison, {ids}"))
+        acc = kind.join(b, dtype, low, high)
+        lanes = half
+    return acc

@@ -16,6 +16,7 @@ from funcgrad.core.ir import Literal, Shape, Var
 from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
 from funcgrad.lowering.kernels import Start
 from funcgrad.lowering.layout import View
+from funcgrad.lowering.ordering import ordered
 from funcgrad.ops.scalar import element_of
 
 I64 = make_type("i64")
@@ -121,6 +122,24 @@ def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carr
     return after
 
 
+Repeat = Callable[[Builder, int, Carries, Callable[[Value, Carries], Carries]], Carries]
+
+
+def when(b: Builder, condition: Value, carries: Carries, body: Callable[[Carries], Carries]) -> Carries:
+    """``if condition: carries = body(carries)``; the carries after it."""
+    b.count = n = b.count + 1
+    before, then, after = b.block, f"then{n}", f"after{n}"
+    b.lines += [f"  br i1 {condition.text}, label %{then}, label %{after}", f"{then}:"]
+    b.block = then
+    changed = body(carries)
+    b.lines += [f"  br label %{after}", f"{after}:"]
+    inside, b.block = b.block, after
+    return [
+        x if y is x else b.emit(x.type, f"phi {x.type.text} [ {y.text}, %{inside} ], [ {x.text}, %{before} ]")
+        for x, y in zip(carries, changed, strict=True)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class KernelText:
     """A kernel function without its name (``@KERNEL``), and the buffers for its parameters.
@@ -171,7 +190,7 @@ class NestEmitter:
     def finish(self) -> KernelText:
         """The function."""
         parameters = ", ".join([f"ptr {p}" for p in self.roots.values()])
-        lines = "\n".join(self.b.lines)
+        lines = "\n".join(ordered(self.b.lines, 32 if self.target.vector_bytes == 64 else 16))
         text = f"define internal void @KERNEL({parameters}) #0 {{\nentry:\n{lines}\n  ret void\n}}\n"
         return KernelText(text, tuple(self.roots), any([s > 1 for s in self.nest.sizes]))
 
@@ -205,10 +224,11 @@ class NestEmitter:
         carries: Carries,
         body: Callable[[list[Access], Value, Value | None, Carries], Carries],
         first: int = 0,
+        run: Repeat = repeat,
     ) -> Carries:
         """The vector loop: calls `body` with the first index and, if vectors overlap, the lanes that are new.
 
-        It begins at the index `first`.
+        It begins at the index `first`; `run` repeats.
         """
         size, lanes, b = self.nest.sizes[depth], self.lanes, self.b
         count, overlap = -(-(size - first) // lanes), (size - first) % lanes != 0
@@ -228,7 +248,7 @@ class NestEmitter:
             fresh = b.emit(make_type("i1", lanes), f"icmp sge {ids.type.text} {ids.text}, {shift.text}")
             return body(self.advance(pointers, depth, start), start, fresh, c)
 
-        return repeat(b, count, carries, step)
+        return run(b, count, carries, step)
 
     def lane_ids(self) -> Value:
         """0, 1, 2, ... in the lanes."""

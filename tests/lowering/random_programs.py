@@ -312,7 +312,8 @@ def _dot(v: Values) -> Any:
 
 MOVES: dict[str, Callable[[Values], Any]] = {
     "broadcast": _broadcast, "reshape": _reshape, "transpose": _transpose, "convert": _convert, "reverse": _reverse,
-    "slice": _slice, "banded": _banded, "pad": _pad, "concatenate": _concatenate, "iota": _iota, "check_fits": _check_fits,
+    "slice": _slice, "banded": _banded,
+    "pad": _pad, "concatenate": _concatenate, "iota": _iota, "check_fits": _check_fits,
     "check_index": _check_index, "gather": _gather, "stable_order": _stable_order, "dot": _dot,
     "dynamic_slice": _dynamic_slice, "dynamic_update_slice": _dynamic_update_slice,
     "linear_recurrence": _linear_recurrence,

@@ -29,8 +29,8 @@ from funcgrad.lowering.numba_source.helpers import HELPERS
 from funcgrad.lowering.numba_source.spelling import CHECKS, SPELLINGS
 from funcgrad.lowering.numba_source.whole import LIBRARY
 from funcgrad.lowering.numba_source.writer import REDUCTIONS
-from tests.lowering.test_native_ops import DTYPES, edges, same_bits
 from tests.lowering.random_programs import NATIVE, draw_array, random_function
+from tests.lowering.test_native_ops import DTYPES, edges, same_bits
 from tests.ops.samples import SAMPLES
 from tests.rule_checker import TOLERANCES, all_primitives, close, ulps
 
