@@ -14,17 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.lowering.entry import (
-    Leaf,
-    NativeCallable,
-    Node,
-    Spec,
-    Tree,
-    arm,
-    make_entry,
-    prepare,
-    vectorcalled,
-)
+from funcgrad.lowering.entry import arm, make_entry, vectorcalled
+from funcgrad.lowering.entry_layout import NativeCallable
+from funcgrad.lowering.entry_table import Leaf, Node, Spec, Tree, prepare
 from funcgrad.lowering.machine import compile_object, header, load
 
 BAR = 0.12  # µs for x + 1

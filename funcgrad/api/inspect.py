@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -20,16 +21,20 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.errors import ParameterError
 from funcgrad.core.ir import Aval, Program, make_aval
-from funcgrad.lowering.executable import module_text
-from funcgrad.lowering.readable import format_kernels
+from funcgrad.lowering import numba_module, numba_text
+from funcgrad.lowering.readable import format_buffers, format_kernels
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.stages import module_assembly, module_text
 from funcgrad.numpy.operands import given_dtype, given_shape
 
 STAGES: dict[str, Callable[[Program], str]] = {
     "program": str,
     "simplified": lambda p: str(simplify(p)),
     "kernels": format_kernels,
+    "buffers": format_buffers,
     "llvm": module_text,
+    "asm": module_assembly,
+    "numba": numba_text,
 }
 
 
@@ -67,6 +72,13 @@ def abstract_trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         return f(*a, **k)
 
     return trace(function, inputs, names, name=function_name(f), purpose=purpose, shows=False)
+
+
+def numba_code(f: Callable[..., Any], traced: Traced) -> str:
+    """A traced function as Numba source, with what its docstring begins with."""
+    doc = (inspect.getdoc(f) or "").partition("\n\n")[0]
+    results = tree.leaf_paths(traced.out_tree, "result")
+    return numba_module(traced.program, doc=" ".join(doc.split()), results=results).text
 
 
 def make_program(f: Callable[..., Any]) -> Callable[..., Program]:
@@ -118,18 +130,22 @@ def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: An
     stage
         ``"program"``: as traced. ``"simplified"``: one flat Program without repetition. ``"kernels"``: which
         operations share a pass over the data, where buffers are read as ``name[offset; strides]`` unless in C
-        order. ``"llvm"``: the text that is compiled, for this processor.
+        order. ``"buffers"``: the memory of each value that is stored, in bytes: that of the caller for inputs and
+        results, or a place in the arena, with the kernels that use it first and last, and what lies there at other
+        times. ``"llvm"``: the text that is compiled, for this processor. ``"asm"``: the machine code, as assembly.
+        ``"numba"``: the kernels as Python loops, a module of its own (see `to_numba`).
 
     Raises
     ------
     ParameterError
         No such stage.
     UnsupportedError
-        Stage ``"llvm"`` of a Program with an operation that has no native form.
+        Stage ``"llvm"``, ``"asm"`` or ``"numba"`` of a Program with an operation that has no such form.
     """
     require_callable(f, "show")
     if stage not in STAGES:
         raise ParameterError(f"show: there is no stage {stage!r}", hint=f"stages are {', '.join(map(repr, STAGES))}")
-    text = STAGES[stage](abstract_trace(f, args, kwargs, "show").program)
+    traced = abstract_trace(f, args, kwargs, "show")
+    text = numba_code(f, traced) if stage == "numba" else STAGES[stage](traced.program)
     print(text)
     return text

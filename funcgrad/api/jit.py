@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.api.inspect import STAGES, abstract_leaf
-from funcgrad.api.native import native_entry
+from funcgrad.api.native import inputs_of, native_entry
 from funcgrad.api.tracing import (
     Traced,
     boundary,
@@ -38,7 +38,11 @@ from funcgrad.control.call import call
 from funcgrad.core.array import Array, plain_results
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
 from funcgrad.core.trace import TRACE, Tracer, current
-from funcgrad.lowering.entry import MAX_TABLES, Native, NativeCallable, arm, make_entry, vectorcalled
+from funcgrad.lowering import RUNNERS, executable
+from funcgrad.lowering.donation import may_overwrite, pair
+from funcgrad.lowering.entry import MAX_TABLES, arm, make_entry, vectorcalled
+from funcgrad.lowering.entry_layout import NativeCallable
+from funcgrad.lowering.entry_table import Native
 
 CACHE_SIZE = 4096
 CacheInfo = namedtuple("CacheInfo", "hits misses size")
@@ -117,6 +121,7 @@ class Jit(NativeCallable):
         self._static = static_argnums, static_argnames
         self._donated = donate_argnums, donate_argnames
         self._options = (static_argnums, static_argnames, *options)
+        self._lowering = str(options[0])
         self._cache = _cache_of(f)
         self._name = function_name(f)
         self._natives: list[Native] = []
@@ -128,19 +133,25 @@ class Jit(NativeCallable):
         traced, leaves, donated, key = self._specialize(args, kwargs)
         values = [value_and_aval(leaf(x, "an argument"))[0] for x in leaves]
         point = [*traced.constants, *values]
-        out = results(call(traced.program, *point), point)
-        if donated and any(donated):
+        outside = current() is None
+        native = self._lowering == "llvm"
+        if donated and outside and native and not any([type(v) is Tracer for v in values]):
+            computed: Any = executable(traced.program)(point, inputs_of(traced, donated))
+        else:
+            computed = call(traced.program, *point, lowering=self._lowering)
+        out = results(computed, point)
+        if donated and outside:
             out = _donate(out, leaves, donated)
-        elif key not in self._entered and current() is None:
+        if outside and key not in self._entered:
             self._entered.add(key)
-            self._enter(traced, args, kwargs)
+            self._enter(traced, args, kwargs, donated)
         return tree.unflatten(traced.out_tree, out)
 
-    def _enter(self, traced: Traced, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _enter(self, traced: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], donated: tuple[int, ...]) -> None:
         """Let native code serve calls like this one from now on, if it can."""
-        if self._donated != ((), ()):
+        if self._lowering != "llvm":
             return
-        native = native_entry(traced, args, kwargs, self._statics(args), self._static[1])
+        native = native_entry(traced, args, kwargs, self._statics(args), self._static[1], donated)
         if native is not None:
             self._natives = [native, *self._natives][:MAX_TABLES]
             target = make_entry(
@@ -201,8 +212,8 @@ class Jit(NativeCallable):
 
     def _specialize(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Traced, list[Any], list[bool], Hashable]:
-        """The traced function for these arguments, the traced leaves, which of them are donated, and the key."""
+    ) -> tuple[Traced, list[Any], tuple[int, ...], Hashable]:
+        """The traced function for these arguments, the traced leaves, which of them results may take, and the key."""
         argnames = self._static[1]
         static_args = self._statics(args)
         static = tuple([(i, type(args[i]), args[i]) for i in sorted(static_args)])
@@ -225,7 +236,8 @@ class Jit(NativeCallable):
             traced = self._trace(treedef, avals, names, static, static_kw, len(args))
             if not traced.captured_tracer:
                 self._cache.store(key, traced)
-        return traced, leaves, self._donation(treedef, args, static_args, dynamic_kw), key
+        donated = self._donation(treedef, args, static_args, dynamic_kw)
+        return traced, leaves, pair(avals, donated, traced.program.out_avals) if donated else (), key
 
     def _unhashable(self, static: Any, static_kw: Any) -> StaticArgumentError:
         for where, kind, value in (*static, *static_kw):
@@ -304,29 +316,14 @@ def _type_of(x: Any) -> Aval | None:
     return make_aval((), BOOL) if kind is bool else None
 
 
-def _donate(out: list[Any], leaves: list[Any], donated: Sequence[bool]) -> list[Any]:
-    """Put results into donated arguments of the same type: the caller gets back the object that they gave."""
-    free = [x for x, d in zip(leaves, donated, strict=True) if d and _owns(x)]
-    free = [x for x in free if sum(np.may_share_memory(x, y) for y in leaves if isinstance(y, np.ndarray)) == 1]
-    for i, value in enumerate(out):
-        if type(value) is not Array:
-            continue
-        for k, target in enumerate(free):
-            if target.shape == value.shape and target.dtype == value.dtype:
-                np.copyto(target, value)
-                out[i] = free.pop(k)
-                break
+def _donate(out: list[Any], leaves: list[Any], donated: Sequence[int]) -> list[Any]:
+    """Put results into donated arguments: the caller gets back the object that they gave."""
+    allowed = {i for i in donated if i >= 0 and may_overwrite(leaves[i], leaves)}
+    for k, i in enumerate(donated):
+        if i in allowed and type(out[k]) is Array:
+            np.copyto(leaves[i], out[k])
+            out[k] = leaves[i]
     return out
-
-
-def _owns(x: Any) -> bool:
-    return (
-        type(x) in (np.ndarray, Array)
-        and x.flags.owndata
-        and x.flags.writeable
-        and x.flags.aligned
-        and x.flags.c_contiguous
-    )
 
 
 def _numbers(value: Any, what: str) -> tuple[int, ...]:
@@ -389,8 +386,11 @@ def jit(
         Arguments that are Python values while tracing; hashable. Another value (or type) traces again.
     donate_argnums, donate_argnames
         Arguments whose memory may be used for results of the same type. If it is, that very array is returned.
-    lowering, fast_math, device
-        How the Program is made to run: ``"llvm"``, False and None are the only choices so far.
+    lowering
+        How the Program is made to run. ``"llvm"``: as machine code of our own. ``"numba"``: as Python loops that Numba
+        compiles at the first call (see `to_numba`), which takes longer; derivatives of the result go the same way.
+    fast_math, device
+        False and None are the only choices so far.
 
     Returns
     -------
@@ -423,8 +423,8 @@ def jit(
             device=device,
         )
     require_callable(f, "jit")
-    if lowering != "llvm":
-        raise ParameterError(f"jit: lowering is 'llvm', got {lowering!r:.40}")
+    if lowering not in RUNNERS:
+        raise ParameterError(f"jit: lowering is one of {', '.join(map(repr, RUNNERS))}, got {lowering!r:.40}")
     if fast_math is not False or device is not None:
         raise UnsupportedError("jit: fast_math and device are not supported yet", hint="leave them out")
     static = _complete(f, _numbers(static_argnums, "static_argnums"), _words(static_argnames, "static_argnames"))

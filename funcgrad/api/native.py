@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
@@ -12,14 +11,20 @@ import numpy as np
 from funcgrad.api.tracing import Traced
 from funcgrad.base import tree
 from funcgrad.lowering import executable
-from funcgrad.lowering.entry import Leaf, Native, Node, Spec, Static, available, prepare, tree_of
+from funcgrad.lowering.entry_layout import available
+from funcgrad.lowering.entry_table import Leaf, Native, Spec, Static, Tree, prepare, tree_of
 from funcgrad.lowering.schedule import Loop, Product, schedule
 
 LONG = 50_000  # operations: some 20 µs, from which on other threads run meanwhile
 
 
 def native_entry(
-    traced: Traced, args: Sequence[Any], kwargs: dict[str, Any], statics: set[int], static_names: Sequence[str]
+    traced: Traced,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    statics: set[int],
+    static_names: Sequence[str],
+    donated: tuple[int, ...],
 ) -> Native | None:
     """The table of a specialisation, or None where only Python can serve it.
 
@@ -29,40 +34,45 @@ def native_entry(
         Arguments that the specialisation was made for.
     statics, static_names
         Which of them are static.
+    donated
+        For each output the leaf whose memory it may take, or -1; empty for none.
     """
-    machine = executable(traced.program).whole
-    if machine is None or traced.captured_tracer or not available():
+    if traced.captured_tracer or not available():
+        return None
+    machine = executable(traced.program).whole(inputs_of(traced, donated))
+    if machine is None:
         return None
     types = traced.program.in_avals[len(traced.constants) :]
     leaves = iter([Leaf(a.dtype, a.shape, a.weak) for a in types])
     positional = [Static(x) if i in statics else _tree(x, leaves) for i, x in enumerate(args)]
     named: dict[str, Any] = {k: _tree(kwargs[k], leaves) for k in sorted(kwargs) if k not in static_names}
     named |= {k: Static(kwargs[k]) for k in static_names if k in kwargs}
-    if any([t is None for t in (*positional, *named.values())]):
-        return None
     outs = [Leaf(a.dtype, a.shape) for a in traced.program.out_avals]
-    into = tree_of(traced.out_tree, outs)
     spec = Spec(
         args=tuple(positional),
         keywords=tuple(named.items()),
-        results=into if into is not None else Node(list, tuple(outs)),
+        results=tree_of(traced.out_tree, outs),
         constants=tuple([np.array(c, order="C", copy=None) for c in traced.constants]),
         constants_first=True,
+        donated=donated,
         arena_size=machine.arena,
         release_gil=_operations(machine.program) > LONG,
     )
-    unflatten = None if into is not None else functools.partial(tree.unflatten, traced.out_tree)
     return prepare(
         spec,
         machine.library["program"],
         owner=(machine, traced),
         pool=machine.arenas,
         on_status=machine.fail,
-        unflatten=unflatten,
     )
 
 
-def _tree(x: Any, leaves: Iterator[Leaf]) -> Any:
+def inputs_of(traced: Traced, donated: tuple[int, ...]) -> tuple[int, ...]:
+    """Positions of donated leaves as inputs of the Program, whose constants come first."""
+    return tuple([i + len(traced.constants) if i >= 0 else -1 for i in donated])
+
+
+def _tree(x: Any, leaves: Iterator[Leaf]) -> Tree:
     return tree_of(tree.structure(x), leaves)
 
 

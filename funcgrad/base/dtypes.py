@@ -50,6 +50,16 @@ def is_inexact(dtype: Dtype) -> bool:
     return dtype.kind in "fc"
 
 
+def lowest(dtype: Dtype) -> float:
+    """The value that no other of a real dtype is below."""
+    return -np.inf if dtype.kind == "f" else 0 if dtype.kind == "b" else int(np.iinfo(dtype).min)
+
+
+def highest(dtype: Dtype) -> float:
+    """The value that no other of a real dtype is above."""
+    return np.inf if dtype.kind == "f" else 1 if dtype.kind == "b" else int(np.iinfo(dtype).max)
+
+
 def is_supported(dtype: Dtype) -> bool:
     """True for the dtypes that a traced array may have."""
     return dtype.kind in SUPPORTED_KINDS and dtype.itemsize <= 16

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import optree
@@ -57,6 +58,41 @@ def unflatten(treedef: Treedef, leaves: Iterable[Any]) -> Any:
 def structure(tree: Any) -> Treedef:
     """The structure of a tree."""
     return flatten(tree)[1]
+
+
+def node_functions(treedef: Treedef) -> tuple[Callable[[Any], list[Any] | None], Callable[[list[Any]], Any]]:
+    """How an object is taken apart into its children, and put together, if its root is that of `treedef`.
+
+    Returns
+    -------
+    opened
+        Takes an object of the root's type, returns a fresh list of its children; None where its keys or static
+        fields differ.
+    closed
+        Takes a list of children, returns an object.
+    """
+    one: Any = treedef.one_level()
+    kind: Any = treedef.type
+    entry: Any = optree.register_pytree_node.get(kind, namespace=NAMESPACE)
+
+    def flattened(x: Any) -> list[Any] | None:
+        children, found = optree.tree_flatten(x, lambda y: y is not x, namespace=NAMESPACE)
+        return children if found == one else None
+
+    if entry is None or entry.type is not kind or entry.kind is not optree.PyTreeKind.CUSTOM:
+        return flattened, one.unflatten
+    expected: list[Any] = []  # the static fields, once an object was found to fit
+
+    def opened(x: Any) -> list[Any] | None:
+        if not expected:
+            children = flattened(x)
+            if children is not None:
+                expected.append(entry.flatten_func(x)[1])
+            return children
+        found = entry.flatten_func(x)
+        return list(found[0]) if found[1] == expected[0] else None
+
+    return opened, one.unflatten
 
 
 def path_string(path: Iterable[Any]) -> str:
@@ -155,6 +191,13 @@ def register_node(
     return cls
 
 
+def _attributes(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that reads these attributes."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda node: tuple([getattr(node, n) for n in names])
+
+
 def register_dataclass(cls: C, data_fields: Iterable[str] | None = None, meta_fields: Iterable[str] | None = None) -> C:
     """Make a dataclass a pytree node; also works as a decorator.
 
@@ -176,8 +219,10 @@ def register_dataclass(cls: C, data_fields: Iterable[str] | None = None, meta_fi
     if unknown:
         raise UsageError(f"{cls.__name__} has no field {sorted(unknown)[0]!r}")
 
+    data_of, meta_of = _attributes(data), _attributes(meta)
+
     def flatten_func(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[str, ...]]:
-        return tuple(getattr(node, n) for n in data), tuple(getattr(node, n) for n in meta), data
+        return data_of(node), meta_of(node), data
 
     def unflatten_func(aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
         node = object.__new__(cls)

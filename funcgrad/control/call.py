@@ -20,22 +20,22 @@ from funcgrad.transforms.transpose import transpose
 call_p = Primitive("call", Traits(kind="program"), "A Program applied as one operation.")
 
 
-def call(program: Program, *args: Any) -> tuple[Any, ...]:
+def call(program: Program, *args: Any, lowering: str = "llvm") -> tuple[Any, ...]:
     """Apply `program`: at once on plain arrays (through `execute`), or as one equation while tracing."""
-    return bind(call_p, *args, program=program)
+    return bind(call_p, *args, program=program, lowering=lowering)
 
 
-def _abstract(*avals: Aval, program: Program) -> tuple[Aval, ...]:
+def _abstract(*avals: Aval, program: Program, lowering: str = "llvm") -> tuple[Aval, ...]:
     return program.out_avals
 
 
-def _evaluate(*values: Any, program: Program) -> tuple[Any, ...]:
-    return tuple(execute(program, values))
+def _evaluate(*values: Any, program: Program, lowering: str = "llvm") -> tuple[Any, ...]:
+    return tuple(execute(program, values, lowering))
 
 
-def _jvp(primal: Any, primals: Any, tangents: Any, *, program: Program) -> Any:
+def _jvp(primal: Any, primals: Any, tangents: Any, *, program: Program, lowering: str = "llvm") -> Any:
     derived, nonzero = jvp(program, tuple([t is not None for t in tangents]))
-    results = call(derived, *primals, *[t for t in tangents if t is not None])
+    results = call(derived, *primals, *[t for t in tangents if t is not None], lowering=lowering)
     dots = iter(results[len(nonzero) :])
     return results[: len(nonzero)], [next(dots) if flag else None for flag in nonzero]
 
@@ -47,36 +47,40 @@ def _split(e: Equation, unknown: tuple[bool, ...]) -> tuple[list[Equation], list
     residuals = [Var(a) for a in halves.known.out_avals[halves.out_unknown.count(False) :]]
     known_outputs = [v for v, u in zip(e.outputs, halves.out_unknown, strict=True) if not u]
     unknown_outputs = [v for v, u in zip(e.outputs, halves.out_unknown, strict=True) if u]
-    before = Equation(call_p, tuple(known_inputs), {"program": halves.known}, (*known_outputs, *residuals), e.source)
+    before = Equation(
+        call_p, tuple(known_inputs), e.params | {"program": halves.known}, (*known_outputs, *residuals), e.source
+    )
     forwarded = [known_inputs[i] for i in halves.forwarded]
     after = Equation(
         call_p,
         (*forwarded, *residuals, *unknown_inputs),
-        {"program": halves.unknown},
+        e.params | {"program": halves.unknown},
         tuple(unknown_outputs),
         e.source,
     )
     return [before], [after]
 
 
-def _transpose(cts: Any, *args: Any, program: Program) -> Any:
+def _transpose(cts: Any, *args: Any, program: Program, lowering: str = "llvm") -> Any:
     linear = tuple([isinstance(a, Linear) for a in args])
     backward, nonzero = transpose(program, linear, tuple([c is not None for c in cts]))
     values = [a for a in args if not isinstance(a, Linear)]
-    results = iter(call(backward, *values, *[c for c in cts if c is not None]) if any(nonzero) else ())
+    seeds = [c for c in cts if c is not None]
+    results = iter(call(backward, *values, *seeds, lowering=lowering) if any(nonzero) else ())
     flags = iter(nonzero)
     return [next(results) if flag and next(flags) else None for flag in linear]
 
 
-def _batch(size: int, args: Any, dims: Any, *, program: Program) -> Any:
+def _batch(size: int, args: Any, dims: Any, *, program: Program, lowering: str = "llvm") -> Any:
     batched, out_dims = batch(program, size, tuple(dims))
-    return call(batched, *args), out_dims
+    return call(batched, *args, lowering=lowering), out_dims
 
 
 def _links(params: dict[str, Any]) -> Links:
-    return Links((params["program"],), lambda bodies, inputs, results: {"program": bodies[0]})
+    return Links((params["program"],), lambda bodies, inputs, results: params | {"program": bodies[0]})
 
 
+call_p.hidden_params = {"lowering": "llvm"}
 call_p.abstract = _abstract
 call_p.evaluate = _evaluate
 call_p.jvp = _jvp

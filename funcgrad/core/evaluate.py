@@ -13,7 +13,7 @@ from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Var, last_u
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import Trace, Tracer, current, eagerly, require_open
 
-Execute = Callable[[Program, Sequence[Any]], list[Any]]
+Execute = Callable[[Program, Sequence[Any], str], list[Any]]
 
 
 def evaluate(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | None = None) -> list[Any]:
@@ -85,12 +85,12 @@ def _weakened(trace: Trace, atom: Atom, aval: Aval) -> Atom:
     return converted[0].atom
 
 
-_execute: list[Execute] = [run]
+_execute: list[Execute] = [lambda program, args, lowering: run(program, args)]
 
 
-def execute(program: Program, args: Sequence[Any]) -> list[Any]:
+def execute(program: Program, args: Sequence[Any], lowering: str = "llvm") -> list[Any]:
     """Run a Program at a jit boundary, on plain arrays."""
-    return _execute[0](program, args)
+    return _execute[0](program, args, lowering)
 
 
 def set_execute(function: Execute) -> None:

@@ -13,6 +13,11 @@ with a reason, which is what the user reads when a transform needs it.
 | `batch` | ``(size, args, dims, **params) -> (outputs, dims_out)`` |
 | `split` | ``(equation, unknown) -> (known equations, unknown equations)``; default: all or nothing |
 | `emit` | ``(builder, dtype, *registers, **params) -> register``; elementwise ops as instructions |
+| `flops` | operations per element, for `cost`; default: from the traits |
+| `reduction` | ``(dtype) -> Reduction``; reductions as instructions (`ops.reductions`) |
+| `view` | ``(view of the operand, **params) -> view or None``; ops that move nothing |
+| `combine` | the elementwise op with which a scatter brings an update to what is there; default: it replaces |
+| `recurrence` | a `Recurrence`; cumulative ops as instructions |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
 """
 
@@ -22,6 +27,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal as OneOf
 
+from funcgrad.base.dtypes import Dtype
 from funcgrad.base.errors import RuleError
 from funcgrad.core.ir import Aval, Equation, Program
 
@@ -41,9 +47,12 @@ class Traits:
     zero
         How structural zeros go through it as a linear operation: ``keep`` (linear in one operand), ``source``
         (its zeros are structural: select, pad, scatter against a literal zero), ``product`` (bilinear, guarded
-        by the primitive `guarded`), ``sum`` (structural only if all terms are), ``guard`` (a guarded product).
+        by the primitive `guarded`), ``sum`` (structural only if all terms are), ``guard`` (a guarded product: the
+        first operand itself where that is 0).
     kind
-        How it is lowered: elementwise, reduce, index, dot, gather, scatter, cumulative, program …
+        How it is lowered: elementwise, check, reduce, argreduce, view (other addresses of the same elements), index
+        (movement), iota, dot, gather and scatter (at index arrays), window and update (from traced positions on),
+        cumulative, sort, program.
     """
 
     exact: bool = False
@@ -89,6 +98,22 @@ class Links:
     held: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """A cumulative op step by step, as instructions.
+
+    Parameters
+    ----------
+    start
+        ``(dtype) -> ((dtype, constant), ...)``: the state before the first step, for results of that dtype.
+    step
+        ``(builder, dtype, state, *registers) -> (state, register)``: what it is after one, and its result.
+    """
+
+    start: Callable[[Dtype], tuple[tuple[Dtype, float], ...]]
+    step: Callable[..., tuple[list[Any], Any]]
+
+
 class Primitive:
     """An atomic operation. See the module docstring for the slots."""
 
@@ -113,9 +138,13 @@ class Primitive:
             None  # the error for a value that a native check found, and params
         )
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
-        self.combine: Primitive | None = None
         self.add_onto: Callable[..., Any] | None = None  # (total, *operands, **params) -> total + the result, in place
+        self.flops: int | None = None  # per element, if not what follows from the traits (`lowering.cost`)
         self.emit: Callable[..., Any] | None = None  # (builder, dtype, *registers, **params) -> register
+        self.reduction: Callable[[Dtype], Any] | None = None
+        self.view: Callable[..., Any] | None = None
+        self.combine: Primitive | None = None
+        self.recurrence: Recurrence | None = None
         self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed
         self.declined: dict[str, str] = {}
         registry[name] = self

@@ -1,20 +1,5 @@
 """From a Program to machine code: simplify, schedule, emit, compile; and the `Executable` that runs it."""
 
-from funcgrad.lowering.executable import Executable, executable
-from funcgrad.ops import (
-    arithmetic,
-    checks,
-    comparison,
-    exponential,
-    extrema,
-    indexing,
-    movement,
-    positions,
-    powers,
-    rounding,
-    scalar,
-    special,
-    trigonometric,
-)
-
-scalar.install()
+from funcgrad.lowering.executable import RUNNERS, Executable, executable
+from funcgrad.lowering.numba_source import numba_module, numba_text
+from funcgrad.lowering.numba_source.executable import NumbaExecutable, numba_executable

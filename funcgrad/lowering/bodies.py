@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var, make_aval
+from funcgrad.lowering.buffers import layout
 from funcgrad.lowering.builder import Function, make_type
+from funcgrad.lowering.kernels import Schedule
 from funcgrad.lowering.layout import View
-from funcgrad.lowering.loops import STATUS, KernelText
+from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.registers.cells import Layout
 from funcgrad.lowering.registers.control import BUFFER, GROW, INTERRUPTED, OUT_OF_MEMORY
 from funcgrad.lowering.registers.kernel import BYTE
-from funcgrad.lowering.schedule import Schedule, schedule
+from funcgrad.lowering.schedule import schedule
 
 Call = tuple[str, tuple[Any, ...]]
 
@@ -76,8 +78,6 @@ class BodyKernels:
     ----------
     kernels
         Gives the calls of a schedule, in order: emits what is new.
-    arrange
-        Gives an offset for each buffer of a schedule, and their bytes in all.
     """
 
     def __init__(
@@ -87,10 +87,9 @@ class BodyKernels:
         stacks: dict[Var, Layout],
         shared: Any,
         kernels: Callable[[Schedule], list[Call]],
-        arrange: Callable[[Schedule, list[Call], set[Any]], tuple[dict[Any, int], int]],
     ) -> None:
         self.e, self.views, self.stacks, self.shared = e, views, stacks, shared
-        self.kernels, self.arrange = kernels, arrange
+        self.kernels = kernels
         self.f = Lines()
 
     def run(self) -> KernelText:
@@ -155,13 +154,14 @@ class BodyKernels:
         calls = self.kernels(s)
         at = dict(places)
         at |= {v: t for v, t in zip(s.outputs, targets, strict=True) if t is not None}
-        offsets, size = self.arrange(s, calls, set(at))
-        frame = Var(make_aval((max(size, 1),), BYTE))
         f = self.f
+        fresh = {r for _, roots in calls for r in roots if r is not STATUS and r.aval is BUFFER}
+        arena = layout(s, [roots for _, roots in calls], {*at, *fresh})
+        offsets = {r: place.offset for r, place in arena.places.items()}
+        frame = Var(make_aval((max(arena.size, 1),), BYTE))
         if offsets:
             p = f.parameter(frame)
             at |= {r: f.emit(f"getelementptr i8, ptr {p}, i64 {o}") for r, o in offsets.items()}
-        fresh = {r for _, roots in calls for r in roots if r is not STATUS and r.aval is BUFFER}
         for r in fresh:
             rows = f.emit(f"getelementptr i64, ptr {f.parameter(r)}, i64 2")
             f.lines.append(f"  store i64 0, ptr {rows}")

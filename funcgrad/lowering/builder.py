@@ -44,17 +44,6 @@ class Target:
     rounding: bool = False
     triple: str = ""
 
-    @staticmethod
-    def from_features(features: dict[str, bool], triple: str = "") -> Target:
-        """The target of a host: `features` as ``llvmlite.binding.get_host_cpu_features()`` gives them."""
-        wide = all(features.get(name, False) for name in ("avx512f", "avx512dq", "avx512vl"))
-        return Target(
-            vector_bytes=64 if wide else 32 if features.get("avx2", False) else 16,
-            fma=features.get("fma", False),
-            rounding=features.get("sse4.1", False),
-            triple=triple,
-        )
-
     def lanes(self, itemsize: int) -> int:
         """How many elements of `itemsize` bytes fill a register."""
         return self.vector_bytes // itemsize

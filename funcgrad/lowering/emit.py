@@ -10,25 +10,30 @@ and returns 0, or the number of the check that failed. `native_form` says which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from funcgrad.core.ir import Atom, Equation, Program, Stack, Var
-from funcgrad.lowering import blas
+from funcgrad.lowering import blas, tile
 from funcgrad.lowering.bodies import BodyKernels, fits_in_kernels
+from funcgrad.lowering.buffers import Layout, layout
 from funcgrad.lowering.builder import Shared, Target
-from funcgrad.lowering.layout import VIEWS
-from funcgrad.lowering.loops import STATUS, KernelText, loop_text
-from funcgrad.lowering.reductions import REDUCTIONS
+from funcgrad.lowering.donation import copied, in_place, updates
+from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, Schedule, Walk, touched
+from funcgrad.lowering.loops import loop_text
+from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.registers.control import BUFFER
 from funcgrad.lowering.registers.kernel import control_text
 from funcgrad.lowering.registers.kinds import fits
-from funcgrad.lowering.schedule import Control, Kernel, Loop, Product, Schedule, schedule
+from funcgrad.lowering.schedule import schedule
+from funcgrad.lowering.walks import scatter_text, walk_text
 from funcgrad.ops.scalar import ELEMENTS
 
-ALIGNMENT = 64
+Call = tuple[str, tuple[Any, ...]]
 GROWING_BYTES = 32  # of the description of a growing buffer
+EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update")
+"""Kinds all of whose operations have a native form; see `native_form` for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Module:
     text
         LLVM text without its header.
     arena
-        Bytes of scratch memory that a call needs, aligned to 64.
+        The scratch memory that a call needs.
     imports
         External functions by name (BLAS).
     level
@@ -51,69 +56,45 @@ class Module:
     """
 
     text: str
-    arena: int
+    arena: Layout
     imports: tuple[str, ...]
     level: int
     checks: tuple[Equation, ...]
 
 
+EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update")
+"""Kinds all of whose operations have a native form; see `native_form` for the others."""
+
+
 def native_type(atom: Atom) -> bool:
-    """Whether native code can hold values of this type."""
+    """Whether native code can hold values of this type, other than inside loops."""
     return atom.aval.dtype.name in ELEMENTS and not isinstance(atom.aval, Stack)
 
 
 def native_form(e: Equation) -> bool:
     """Whether an equation of a flat Program can be emitted."""
-    kind, name = e.primitive.traits.kind, e.primitive.name
+    kind = e.primitive.traits.kind
     if kind in ("loop", "branch"):
-        return all([a.aval.dtype.name in ELEMENTS for a in (*e.inputs, *e.outputs)]) and (
-            fits(e) or fits_in_kernels(e, native_form)
-        )
+        typed = all([a.aval.dtype.name in ELEMENTS for a in (*e.inputs, *e.outputs)])
+        return typed and (fits(e) or fits_in_kernels(e, native_form))
     if not all([native_type(a) for a in (*e.inputs, *e.outputs)]):
         return False
     if kind == "elementwise":
-        return e.primitive.emit is not None and (e.primitive.name != "pow" or e.outputs[0].aval.dtype.kind == "f")
-    if kind == "reduce":
-        return name in REDUCTIONS and isinstance(e.inputs[0], Var)
-    if kind == "index":
-        return name in VIEWS or name in ("pad", "concatenate", "iota")
+        return e.primitive.emit is not None
+    if kind in ("reduce", "argreduce"):
+        return e.primitive.reduction is not None
     if kind == "check":
-        return e.primitive.check is not None and isinstance(e.inputs[0], Var)
-    if kind == "gather":
-        x, index = e.inputs[:2]
-        return isinstance(x, Var) and x.aval.size > 0 and index.aval.ndim > 0
-    if kind == "dot" and e.params["contract"] == ((), ()) == e.params["batch"]:
-        return True
-    if kind != "dot" or e.outputs[0].aval.dtype.kind != "f":
-        return False
-    return all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
+        return e.primitive.check is not None
+    if kind == "cumulative":
+        return e.primitive.recurrence is not None
+    if kind == "dot":
+        loops = e.outputs[0].aval.dtype.kind != "f" or not e.params["contract"][0]
+        return loops or all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
+    return kind in EVERY
 
 
-def emit(program: Program, target: Target) -> Module:
-    """The LLVM text of a flat Program, all of whose equations have a native form."""
-    s = schedule(program)
-    functions = Functions(target)
-    calls = functions.calls(s)
-    slots = {v: i + 2 for i, v in enumerate((*program.inputs, *s.outputs))}
-    growing = list(dict.fromkeys([r for _, roots in calls for r in roots if r is not STATUS and r.aval is BUFFER]))
-    offsets, arena = arrange(s, calls, {*slots, *growing}, len(growing) * GROWING_BYTES)
-    offsets |= {r: i * GROWING_BYTES for i, r in enumerate(growing)}
-    declares, imports = functions.imports(bool(growing))
-    text = "\n".join(
-        [
-            *declares,
-            functions.shared.text(),
-            *functions.texts,
-            _driver(calls, slots, offsets, len(growing), "interrupt" in imports),
-            "attributes #0 = { noinline nounwind }",
-            "",
-        ]
-    )
-    return Module(text, arena, imports, 1 if functions.loops else 0, tuple(functions.checks))
-
-
-class Functions:
-    """The kernels of a module as functions; equal texts are one function."""
+class Kernels:
+    """The kernels of a module as functions, as they are emitted; equal texts are one function."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -124,46 +105,136 @@ class Functions:
         self.products: set[str] = set()
         self.loops = False
 
-    def calls(self, s: Schedule) -> list[Call]:
-        """The calls of a schedule in order: names, and the roots whose addresses are the arguments."""
-        found = []
-        for kernel in s.kernels:
-            k = self._text(kernel, s)
-            self.loops |= k.loops
-            name = self.names.get(k.text)
-            if name is None:
-                name = self.names[k.text] = f"k{len(self.names)}"
-                self.texts.append(k.text.replace("@KERNEL", f"@{name}", 1))
-            found.append((name, k.roots))
-        return found
-
-    def _text(self, kernel: Kernel, s: Schedule) -> KernelText:
+    def text(self, kernel: Kernel, s: Schedule, once: bool = False) -> KernelText:
+        """The function of one kernel. For `once` see `loop_text`."""
         if isinstance(kernel, Loop):
-            return loop_text(kernel, s.views, self.target, self.shared, self.checks)
+            return loop_text(kernel, s.views, self.target, self.shared, self.checks, once)
+        if isinstance(kernel, Walk):
+            return walk_text(kernel, s.views, self.target, self.shared)
+        if isinstance(kernel, Scatter):
+            return scatter_text(kernel, s.views, self.target, self.shared)
         if isinstance(kernel, Control):
             e = kernel.equation
             if fits(e):
                 return control_text(e, s.views, s.stacks, self.target, self.shared, self.checks)
-            return BodyKernels(e, s.views, s.stacks, self.shared, self.calls, arrange).run()
+            return BodyKernels(e, s.views, s.stacks, self.shared, lambda body: self.calls(body)[0]).run()
         assert isinstance(kernel, Product)
+        roots = (kernel.x.root, kernel.y.root, kernel.out.root)
+        if tile.fits(kernel):
+            return KernelText(tile.tile_text(kernel, self.target, self.shared), roots, True)
         self.products.add(blas.routine(kernel))
-        return KernelText(blas.product_text(kernel), (kernel.x.root, kernel.y.root, kernel.out.root), True)
+        return KernelText(blas.product_text(kernel), roots, True)
 
-    def imports(self, growing: bool) -> tuple[list[str], tuple[str, ...]]:
+    def calls(self, s: Schedule, arguments: Sequence[Var | None] = ()) -> tuple[list[Call], list[Var]]:
+        """The calls of a schedule in order, and for every output the root whose buffer is the result."""
+        into = {r for r, a in zip(s.outputs, arguments, strict=False) if a is not None}
+        texts = [self.text(k, s, updates(k, into)) for k in s.kernels]
+        if s.shared:
+            for kernel, k in zip(s.kernels, texts, strict=True):
+                unknown = s.buffers.keys() & set(k.roots) - touched(kernel, s.views)
+                assert not unknown, "a kernel touches what `inplace` does not know"
+            texts = [replace(k, roots=tuple([s.shared.get(r, r) for r in k.roots])) for k in texts]
+        results = list(s.outputs)
+        for i, argument in enumerate(arguments):
+            if argument is not None and not in_place(s, texts, s.outputs[i], argument):
+                copy, results[i] = copied(s.outputs[i])
+                texts.append(self.text(copy, s))
+        return [(self._name(k), k.roots) for k in texts], results
+
+    def _name(self, k: KernelText) -> str:
+        self.loops |= k.loops
+        name = self.names.get(k.text)
+        if name is None:
+            name = self.names[k.text] = f"k{len(self.names)}"
+            self.texts.append(k.text.replace("@KERNEL", f"@{name}", 1))
+        return name
+
+    def imports(self) -> tuple[list[str], tuple[str, ...]]:
         """Declarations and names of the functions that the module takes from outside."""
         products = sorted(self.products)
         declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in products]
-        declares += ["declare void @free(ptr)"] if growing else []
-        copies = ["memcpy"] if any(["llvm.memcpy" in d for d in self.shared.declares]) else []
-        watched = ["interrupt"] if any(["@interrupt" in d for d in self.shared.declares]) else []
-        return declares, (*products, *copies, *watched, *(["free", "realloc"] if growing else []))
+        needed = {"memcpy": "@llvm.memcpy", "interrupt": "@interrupt", "realloc": "@realloc"}
+        others = [name for name, what in needed.items() if any([what in d for d in self.shared.declares])]
+        if "realloc" in others:
+            declares.append("declare void @free(ptr)")
+            others.append("free")
+        return declares, (*products, *others)
 
 
-Call = tuple[str, tuple[Any, ...]]
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The kernels of a schedule as functions, without a driver that calls them.
+
+    Attributes
+    ----------
+    text
+        Declarations, helpers, and the functions.
+    calls
+        For each kernel the name of its function, and the buffers for its parameters.
+    results
+        For every output the root whose buffer is the result.
+    imports, level, checks
+        As in a `Module`.
+    """
+
+    text: str
+    calls: tuple[Call, ...]
+    results: tuple[Var, ...]
+    imports: tuple[str, ...]
+    level: int
+    checks: tuple[Equation, ...]
+
+    @property
+    def growing(self) -> list[Var]:
+        """The growing buffers."""
+        return list(
+            dict.fromkeys([r for _, roots in self.calls for r in roots if r is not STATUS and r.aval is BUFFER])
+        )
+
+
+def functions_of(s: Schedule, target: Target, arguments: Sequence[Var | None] = ()) -> Functions:
+    """The functions of all kernels; kernels with equal text are one function.
+
+    Parameters
+    ----------
+    arguments
+        For each output the input whose address a call may pass for it as well, or None; empty for none.
+    """
+    kernels = Kernels(target)
+    calls, results = kernels.calls(s, arguments)
+    declares, imports = kernels.imports()
+    text = "\n".join([*declares, kernels.shared.text(), *kernels.texts])
+    level = 1 if kernels.loops else 0
+    return Functions(text, tuple(calls), tuple(results), imports, level, tuple(kernels.checks))
+
+
+ATTRIBUTES = "attributes #0 = { noinline nounwind }"
+
+
+def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Module:
+    """The LLVM text of a flat Program, all of whose equations have a native form.
+
+    Parameters
+    ----------
+    donated
+        For each output the input whose address a call may pass for it as well, or -1; empty for none.
+    """
+    s = schedule(program)
+    f = functions_of(s, target, [program.inputs[d] if d >= 0 else None for d in donated])
+    slots = {v: i + 2 for i, v in enumerate((*program.inputs, *f.results))}
+    growing = f.growing
+    places = layout(s, [roots for _, roots in f.calls], {*slots, *growing}, len(growing) * GROWING_BYTES)
+    offsets = {root: place.offset for root, place in places.places.items()}
+    offsets |= {r: i * GROWING_BYTES for i, r in enumerate(growing)}
+    driver = _driver(f.calls, slots, offsets, len(growing), "interrupt" in f.imports)
+    text = "\n".join([f.text, driver, ATTRIBUTES, ""])
+    return Module(text, places, f.imports, f.level, f.checks)
+
+
 PART = 64  # calls of one function of the driver: code generation is superlinear in the length of a function
 
 
-def _driver(calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int], growing: int, watched: bool) -> str:
+def _driver(calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int], growing: int, watched: bool) -> str:
     """``@program``, and the parts that it calls in turn."""
     parts = [calls[i : i + PART] for i in range(0, len(calls), PART)]
     texts = [_part(n, part, slots, offsets) for n, part in enumerate(parts)]
@@ -180,7 +251,7 @@ def _driver(calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int], g
 
 
 def _around(growing: int, watched: bool) -> list[str]:
-    """``@program`` around ``@run``: growing buffers are empty at the start and freed at the end, Ctrl-C is forgotten."""
+    """``@program`` around ``@run``: growing buffers are empty at the start, and freed at the end."""
     words = growing * GROWING_BYTES // 8
     lines = ["define i64 @program(ptr %args) #0 {", "entry:", "  %arena = load ptr, ptr %args"]
     if growing:
@@ -194,7 +265,7 @@ def _around(growing: int, watched: bool) -> list[str]:
     return [*lines, "  ret i64 %code", "}"]
 
 
-def _part(n: int, calls: list[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
+def _part(n: int, calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
     lines = [f"define internal i64 @part{n}(ptr %args, ptr %arena, ptr %status) #0 {{", "entry:"]
     for i, (name, roots) in enumerate(calls):
         pointers = []
@@ -212,37 +283,3 @@ def _part(n: int, calls: list[Call], slots: dict[Any, int], offsets: dict[Any, i
             lines += [f"  %s{i} = load i64, ptr %status", f"  %bad{i} = icmp ne i64 %s{i}, 0"]
             lines += [f"  br i1 %bad{i}, label %fail{i}, label %go{i}", f"fail{i}:", f"  ret i64 %s{i}", f"go{i}:"]
     return "\n".join([*lines, "  ret i64 0", "}", ""])
-
-
-def arrange(s: Schedule, calls: list[Call], elsewhere: set[Any], start: int = 0) -> tuple[dict[Any, int], int]:
-    """An offset from `start` on for every buffer that is not elsewhere, and the end of the last.
-
-    Places are reused after the last kernel that touches a buffer, those of outputs never. Scratch memory of kernels is a buffer too.
-    """
-    first: dict[Any, int] = {}
-    last: dict[Any, int] = {}
-    for k, (_, roots) in enumerate(calls):
-        for r in roots:
-            if r is not STATUS and r not in elsewhere and r.aval is not BUFFER:
-                first.setdefault(r, k)
-                last[r] = k
-    last |= {r: len(calls) for r in s.outputs if r in last}
-    offsets: dict[Any, int] = {}
-    placed: list[tuple[int, int, int]] = []  # offset, end, last use
-    start = total = -(-start // ALIGNMENT) * ALIGNMENT
-    for r in sorted(first, key=first.__getitem__):
-        size = -(-max(_bytes(r, s.buffers.get(r, r.aval.shape)), 1) // ALIGNMENT) * ALIGNMENT
-        placed = [p for p in placed if p[2] >= first[r]]
-        at = start
-        for o, e, _ in sorted(placed):
-            if at + size <= o:
-                break
-            at = max(at, e)
-        offsets[r] = at
-        placed.append((at, at + size, last[r]))
-        total = max(total, at + size)
-    return offsets, total
-
-
-def _bytes(root: Var, shape: tuple[int, ...]) -> int:
-    return prod(shape) * root.aval.dtype.itemsize

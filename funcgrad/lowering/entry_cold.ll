@@ -1,4 +1,4 @@
-; What not every call needs: dicts, donated arguments, arenas, errors, containers of results.
+; What not every call needs: dicts, donated arguments, errors, containers of results.
 ; The abbreviations are explained in entry_text.py.
 
 ; Values of an exact dict with n string keys, into %dst in the order of %keys. %order is the order of insertion that
@@ -66,9 +66,69 @@ no:
   ret i1 false
 }
 
-; An argument that may be overwritten: an array that owns its writeable memory or has it from the pool, was never exported as a buffer, and
-; shares nothing with another argument.
-define i1 @match_donated(ptr %t, i64 %l, ptr %items, ptr %inputs) {
+; References to the items up to %end are taken; %owned says how many were before.
+define void @own(ptr %items, ptr %owned, i64 %end) {
+start:
+  %first = load i64, ptr %owned
+  store i64 %end, ptr %owned
+  br label %next
+next:
+  %i = phi i64 [ %first, %start ], [ %i1, %take ]
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i, %end
+  br i1 %more, label %take, label %done
+take:
+  %x = at ptr %items[%i]
+  call void @Py_IncRef(ptr %x)
+  br label %next
+done:
+  ret void
+}
+
+; And given back.
+define void @disown(ptr %items, ptr %owned) {
+start:
+  %end = load i64, ptr %owned
+  br label %next
+next:
+  %i = phi i64 [ 0, %start ], [ %i1, %drop ]
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i, %end
+  br i1 %more, label %drop, label %done
+drop:
+  %x = at ptr %items[%i]
+  call void @Py_DecRef(ptr %x)
+  br label %next
+done:
+  ret void
+}
+
+; The children of a registered node: a new list of %n objects, or null, with or without an exception.
+define ptr @opened(ptr %function, ptr %x, i64 %n) {
+start:
+  %children = call ptr @PyObject_CallOneArg(ptr %function, ptr %x)
+  %raised = icmp eq ptr %children, null
+  br i1 %raised, label %none, label %check
+check:
+  %type = get ptr %children[$TYPE]
+  %islist = icmp eq ptr %type, @list
+  br i1 %islist, label %count, label %drop
+count:
+  %size = get i64 %children[$SIZE]
+  %fits = icmp eq i64 %size, %n
+  br i1 %fits, label %good, label %drop
+drop:
+  call void @Py_DecRef(ptr %children)
+  br label %none
+none:
+  ret ptr null
+good:
+  ret ptr %children
+}
+
+; Leaf %l, if it may be overwritten: an array that owns its writeable memory or has it from the pool, was never asked
+; for a buffer, and shares nothing with another argument. Otherwise null.
+define ptr @donated(ptr %t, i64 %l, ptr %items, ptr %inputs) {
 start:
   %first = get i64 %t[$LEAVES]
   %count = get i64 %t[$LEAF_COUNT]
@@ -132,47 +192,9 @@ overlap:
 apart:
   br label %other
 yes:
-  ret i1 true
+  ret ptr %x
 no:
-  ret i1 false
-}
-
-; Arenas of an executable: a list of free blocks, changed under the GIL. A block keeps what malloc returned one word
-; before its aligned start, and the next free block two words before.
-define ptr @take_arena(ptr %pool) {
-start:
-  %free = get ptr %pool[0]
-  %empty = icmp eq ptr %free, null
-  br i1 %empty, label %make, label %reuse
-reuse:
-  %second = getelementptr i8, ptr %free, i64 -16
-  %next = load ptr, ptr %second
-  store ptr %next, ptr %pool
-  ret ptr %free
-make:
-  %size = get i64 %pool[8]
-  %padded = add i64 %size, 128
-  %raw = call ptr @PyMem_RawMalloc(i64 %padded)
-  %failed = icmp eq ptr %raw, null
-  br i1 %failed, label %none, label %align
-none:
   ret ptr null
-align:
-  %address = ptrtoint ptr %raw to i64
-  %above = add i64 %address, 127
-  %aligned = and i64 %above, -64
-  %block = inttoptr i64 %aligned to ptr
-  %back = getelementptr i8, ptr %block, i64 -8
-  store ptr %raw, ptr %back
-  ret ptr %block
-}
-
-define void @give_arena(ptr %pool, ptr %block) {
-  %free = load ptr, ptr %pool
-  %link = getelementptr i8, ptr %block, i64 -16
-  store ptr %free, ptr %link
-  store ptr %block, ptr %pool
-  ret void
 }
 
 ; The exception for a program that returned %code: raised by the Python function of the table.

@@ -1,4 +1,5 @@
-; Does a call fit a specialisation? No Python code runs here, no reference is taken, nothing is raised.
+; Does a call fit a specialisation? No Python code runs here, no reference is taken, nothing is raised, unless the
+; specialisation has registered nodes: these are opened by Python functions, and every item is owned meanwhile.
 ; The abbreviations are explained in entry_text.py.
 
 ; An exact array of the row's dtype and shape, C-contiguous and aligned.
@@ -58,8 +59,14 @@ no:
 }
 
 ; One call against one table: objects of the argument trees into %items, data pointers of the leaves into %pointers.
-define internal i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %pointers, ptr %spill) {
+; %owned counts the items, from the first on, of which the caller has to give back a reference.
+define internal i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %pointers, ptr %spill,
+                          ptr %owned) {
 start:
+  store i64 0, ptr %owned
+  %flags = get i64 %t[$FLAGS]
+  %owning0 = and i64 %flags, $OWNING
+  %owning = icmp ne i64 %owning0, 0
   %overflow = alloca i32
   %leafslot = get i64 %t[$LEAF_SLOT]
   %inputs = row %pointers[%leafslot]
@@ -96,7 +103,7 @@ name:
   %w = phi i64 [ 0, %named ], [ %w1, %setname ]
   %w1 = add i64 %w, 1
   %allnames = icmp eq i64 %w, %nkw
-  br i1 %allnames, label %trees, label %guess
+  br i1 %allnames, label %roots, label %guess
 guess:
   %word = at ptr %names[%w]
   %words = row %kwnames[$TUPLE_WORDS]
@@ -128,14 +135,21 @@ setname:
   put ptr %namedvalue, %slots[%w]
   br label %name
 
+roots:
+  %rootcount = add i64 %nargs, %nkw
+  br i1 %owning, label %ownroots, label %trees
+ownroots:
+  call void @own(ptr %items, ptr %owned, i64 %rootcount)
+  br label %trees
+
 trees:
   %nodes = get i64 %t[$NODE_COUNT]
   %nodeoffset = get i64 %t[$NODES]
   %node0 = row %t[%nodeoffset]
   br label %node
 node:
-  %o = phi i64 [ 0, %trees ], [ %o1, %nextnode ]
-  %op = phi ptr [ %node0, %trees ], [ %op1, %nextnode ]
+  %o = phi i64 [ 0, %trees ], [ %o1, %nextnode ], [ %o1, %owntaken ]
+  %op = phi ptr [ %node0, %trees ], [ %op1, %nextnode ], [ %op1, %owntaken ]
   %o1 = add i64 %o, 1
   %op1 = row %op[$NODE_WORDS]
   %allnodes = icmp eq i64 %o, %nodes
@@ -159,13 +173,21 @@ children:
   %dstindex = get i64 %op[$NODE_FIRST]
   %dst = row %items[%dstindex]
   %isdict = icmp eq i64 %kind, $DICT
-  br i1 %isdict, label %dict, label %sequence
+  br i1 %isdict, label %dict, label %notdict
+notdict:
+  %isopened = icmp eq i64 %kind, $OPENED
+  br i1 %isopened, label %opened, label %sequence
+opened:
+  %function = get ptr %op[$NODE_KEYS]
+  %opening = call ptr @opened(ptr %function, ptr %x, i64 %n)
+  %closed = icmp eq ptr %opening, null
+  br i1 %closed, label %no, label %list
 dict:
   %keyoffset = get i64 %op[$NODE_KEYS]
   %keys = row %t[%keyoffset]
   %order = row %keys[%n]
   %indict = call i1 @match_dict(ptr %x, i64 %n, ptr %keys, ptr %order, ptr %dst)
-  br i1 %indict, label %nextnode, label %no
+  br i1 %indict, label %filled, label %no
 sequence:
   %size = get i64 %x[$SIZE]
   %samesize = icmp eq i64 %size, %n
@@ -174,23 +196,34 @@ which:
   %islist = icmp eq i64 %kind, $LIST
   br i1 %islist, label %list, label %tuple
 list:
-  %listitems = get ptr %x[$LIST_ITEMS]
+  %aslist = phi ptr [ %x, %which ], [ %opening, %opened ]
+  %fresh = phi ptr [ null, %which ], [ %opening, %opened ]
+  %listitems = get ptr %aslist[$LIST_ITEMS]
   br label %elements
 tuple:
   %tupleitems = row %x[$TUPLE_WORDS]
   br label %elements
 elements:
   %source = phi ptr [ %listitems, %list ], [ %tupleitems, %tuple ]
+  %temporary = phi ptr [ %fresh, %list ], [ null, %tuple ]
   br label %element
 element:
   %e = phi i64 [ 0, %elements ], [ %e1, %take ]
   %allelements = icmp eq i64 %e, %n
-  br i1 %allelements, label %nextnode, label %take
+  br i1 %allelements, label %filled, label %take
 take:
   %child = at ptr %source[%e]
   put ptr %child, %dst[%e]
   %e1 = add i64 %e, 1
   br label %element
+filled:
+  %unused = phi ptr [ null, %dict ], [ %temporary, %element ]
+  br i1 %owning, label %owntaken, label %nextnode
+owntaken:
+  %ends = add i64 %dstindex, %n
+  call void @own(ptr %items, ptr %owned, i64 %ends)
+  call void @Py_DecRef(ptr %unused)
+  br label %node
 nextnode:
   br label %node
 
@@ -205,7 +238,7 @@ leaf:
   %l1 = add i64 %l, 1
   %row1 = row %row[$LEAF_WORDS]
   %allleaves = icmp eq i64 %l, %leafcount
-  br i1 %allleaves, label %donations, label %object
+  br i1 %allleaves, label %yes, label %object
 object:
   %item = get i64 %row[$LEAF_ITEM]
   %y = at ptr %items[%item]
@@ -255,20 +288,6 @@ setleaf:
   put ptr %pointer, %inputs[%l]
   br label %leaf
 
-donations:
-  %donated = get i64 %t[$DONATED_COUNT]
-  %donatedoffset = get i64 %t[$DONATED]
-  %donatedleaves = row %t[%donatedoffset]
-  br label %donation
-donation:
-  %d = phi i64 [ 0, %donations ], [ %d1, %donate ]
-  %d1 = add i64 %d, 1
-  %alldonated = icmp eq i64 %d, %donated
-  br i1 %alldonated, label %yes, label %donate
-donate:
-  %given0 = at i64 %donatedleaves[%d]
-  %eligible = call i1 @match_donated(ptr %t, i64 %given0, ptr %items, ptr %inputs)
-  br i1 %eligible, label %donation, label %no
 yes:
   ret i1 true
 no:

@@ -70,6 +70,8 @@ setconst:
   br label %const
 
 outputs:
+  %leafslot = get i64 %t[$LEAF_SLOT]
+  %inputs = row %pointers[%leafslot]
   %outslot = get i64 %t[$OUT_SLOT]
   %out0 = row %pointers[%outslot]
   %outoffset = get i64 %t[$OUTS]
@@ -83,11 +85,14 @@ out:
   %allouts = icmp eq i64 %o, %outcount
   br i1 %allouts, label %arena, label %output
 output:
-  %item = get i64 %row[$OUT_ITEM]
-  %fresh = icmp slt i64 %item, 0
-  br i1 %fresh, label %allocate, label %donated
+  %leaf = get i64 %row[$OUT_LEAF]
+  %fresh = icmp slt i64 %leaf, 0
+  br i1 %fresh, label %allocate, label %offered
+offered:
+  %given = call ptr @donated(ptr %t, i64 %leaf, ptr %items, ptr %inputs)
+  %declined = icmp eq ptr %given, null
+  br i1 %declined, label %allocate, label %donated
 donated:
-  %given = at ptr %items[%item]
   call void @Py_IncRef(ptr %given)
   br label %setout
 allocate:
@@ -146,12 +151,15 @@ callfree:
   call void @PyEval_RestoreThread(ptr %thread)
   br label %called
 called:
-  %code = phi i64 [ %code1, %callheld ], [ %code2, %callfree ]
+  %returned = phi i64 [ %code1, %callheld ], [ %code2, %callfree ]
   br i1 %noarena, label %release0, label %give
 give:
-  call void @give_arena(ptr %pool, ptr %block)
+  %intact = call i64 @give_arena(ptr %pool, ptr %block)
+  %damaged = icmp eq i64 %intact, 0
+  %given2 = select i1 %damaged, i64 $DAMAGED, i64 %returned
   br label %release0
 release0:
+  %code = phi i64 [ %returned, %called ], [ %given2, %give ]
   call void @hold(ptr %t, ptr %items, i1 false)
   %ok = icmp eq i64 %code, 0
   br i1 %ok, label %tree, label %raise
@@ -205,18 +213,33 @@ start:
   %pointers = alloca ptr, i64 %pointerwords
   %spill = alloca i64, i64 %leafwords
   %values = alloca ptr, i64 %valuewords
+  %owned = alloca i64
   %count = get i64 %head[$TABLE_COUNT]
   %tables = row %head[$HEAD_WORDS]
   br label %next
 next:
-  %i = phi i64 [ 0, %start ], [ %i1, %try ]
+  %i = phi i64 [ 0, %start ], [ %i1, %missed ], [ %i1, %quiet ]
   %i1 = add i64 %i, 1
   %done = icmp eq i64 %i, %count
   br i1 %done, label %none, label %try
 try:
   %t = at ptr %tables[%i]
-  %hit = call i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %pointers, ptr %spill)
-  br i1 %hit, label %found, label %next
+  %hit = call i1 @match(ptr %t, ptr %args, i64 %nargs, ptr %kwnames, ptr %items, ptr %pointers, ptr %spill,
+                      ptr %owned)
+  br i1 %hit, label %found, label %missed
+missed:
+  %left = load i64, ptr %owned
+  %clean = icmp eq i64 %left, 0
+  br i1 %clean, label %next, label %dirty
+dirty:
+  call void @disown(ptr %items, ptr %owned)
+  %error = call ptr @PyErr_Occurred()
+  %quietly = icmp eq ptr %error, null
+  br i1 %quietly, label %quiet, label %raised
+quiet:
+  br label %next
+raised:
+  ret ptr null
 found:
   %hits = get ptr %head[$HITS]
   %uncounted = icmp eq ptr %hits, null
@@ -228,6 +251,7 @@ counted:
   br label %matched
 matched:
   %result = call ptr @run(ptr %t, ptr %items, ptr %pointers, ptr %values)
+  call void @disown(ptr %items, ptr %owned)
   ret ptr %result
 none:
   ret ptr inttoptr (i64 1 to ptr)

@@ -6,7 +6,9 @@ process. What a specialisation expects stands in its table (see `entry`), so tha
 
 Invariants. *Matching* runs no Python code, takes no reference and raises nothing: under the GIL nothing moves until a
 specialisation matches or all have failed. A field is read only after the exact type of its object was compared.
-Dict lookups happen only in dicts whose keys are all exact strings, since other keys could run code. From the moment
+Dict lookups happen only in dicts whose keys are all exact strings, since other keys could run code. A specialisation
+with registered nodes is the exception: their functions are called while it is matched, so every item is held from the
+moment when it is read until the call ends, and arrays are looked at after the last function has run. From the moment
 of the match every leaf inside a container is held, since the allocation of a result may run the garbage collector;
 leaves given directly are held by the caller (vectorcall), and all leaves are held where the GIL is released. Every way
 out gives back the arena and the references.
@@ -37,6 +39,7 @@ FUNCTIONS = (
     "PyDict_SetItem",
     "PyDict_Size",
     "PyErr_NoMemory",
+    "PyErr_Occurred",
     "PyErr_SetString",
     "PyEval_RestoreThread",
     "PyEval_SaveThread",
@@ -44,7 +47,6 @@ FUNCTIONS = (
     "PyList_SetItem",
     "PyLong_AsLongLongAndOverflow",
     "PyLong_FromLongLong",
-    "PyMem_RawMalloc",
     "PyObject_Call",
     "PyObject_CallNoArgs",
     "PyObject_CallOneArg",
@@ -55,13 +57,14 @@ FUNCTIONS = (
     "Py_DecRef",
     "Py_IncRef",
 )
-"""What the text calls in CPython, beside ``PyArray_NewFromDescr``."""
+"""What the text calls in CPython; beside it ``PyArray_NewFromDescr`` and the arenas of `pool`."""
 
 DECLARATIONS = """
 @ndarray = external global i8
 @Array = external global i8
 @Block = external global i8
 @int = external global i8
+@list = external global i8
 @str = external global i8
 @True = external global i8
 @False = external global i8
@@ -78,6 +81,7 @@ declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
 declare i32 @PyDict_SetItem(ptr, ptr, ptr)
 declare i64 @PyDict_Size(ptr)
 declare ptr @PyErr_NoMemory()
+declare ptr @PyErr_Occurred()
 declare void @PyErr_SetString(ptr, ptr)
 declare void @PyEval_RestoreThread(ptr)
 declare ptr @PyEval_SaveThread()
@@ -85,7 +89,6 @@ declare ptr @PyList_New(i64)
 declare i32 @PyList_SetItem(ptr, i64, ptr)
 declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
 declare ptr @PyLong_FromLongLong(i64)
-declare ptr @PyMem_RawMalloc(i64)
 declare ptr @PyObject_Call(ptr, ptr, ptr)
 declare ptr @PyObject_CallNoArgs(ptr)
 declare ptr @PyObject_CallOneArg(ptr, ptr)
@@ -96,6 +99,8 @@ declare i32 @PyUnicode_Compare(ptr, ptr)
 declare void @Py_DecRef(ptr)
 declare void @Py_IncRef(ptr)
 declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
+declare ptr @take_arena(ptr)
+declare i64 @give_arena(ptr, ptr)
 """
 
 _GET = re.compile(r"(%\w+) = get (\w+) (%\w+)\[(-?\w+)\]")

@@ -10,12 +10,11 @@ a kernel that reads them computes addresses instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from funcgrad.core.ir import Equation, Shape
+from funcgrad.core.ir import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +30,11 @@ class View:
     def is_contiguous(self) -> bool:
         """Whether it is the whole buffer in C order."""
         return self.offset == 0 and self.strides == row_major(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return prod(self.shape)
 
     def permuted(self, axes: tuple[int, ...]) -> View:
         """Axes in another order."""
@@ -94,19 +98,3 @@ def row_major(shape: Shape) -> tuple[int, ...]:
 def contiguous(root: Any, shape: Shape) -> View:
     """The whole of a buffer, in C order."""
     return View(root, shape, 0, row_major(shape))
-
-
-Viewer = Callable[[View, dict[str, Any]], View | None]
-VIEWS: dict[str, Viewer] = {
-    "broadcast": lambda x, p: x.broadcast(p["shape"], p["axes"]),
-    "reshape": lambda x, p: x.reshaped(p["shape"]),
-    "transpose": lambda x, p: x.permuted(p["axes"]),
-    "reverse": lambda x, p: x.reversed(p["axes"]),
-    "slice": lambda x, p: x.sliced(p["start"], p["stop"], p["step"]),
-}
-
-
-def view_of(e: Equation, operand: View) -> View | None:
-    """The result of a movement equation as a view of its operand's buffer, or None."""
-    viewer = VIEWS.get(e.primitive.name)
-    return None if viewer is None else viewer(operand, e.params)

@@ -1,162 +1,74 @@
 """A scheduled `Loop` as LLVM text: loops over its iteration space around one vectorised body.
 
-The innermost axis runs in vectors of as many lanes as fill a register with the widest dtype of the body. The last
-vector overlaps the one before it, so the body is written once and nothing is read or written outside; elements that
-it meets twice are kept out of reductions. Axes that are contiguous for every operand together run as one.
+The innermost axis runs in vectors (`nests`); elements that the last vector meets a second time are kept out of
+reductions.
 
 With reductions, the axes that are kept are the outer loops and the reduced ones the inner; if the last axis is kept,
-its vectors hold one partial result per lane. Sums carry the rounding error of every addition along (Neumaier 1974),
-so that the error of a sum does not grow with its length.
+its vectors hold one partial result per lane. Sums are taken in short blocks (`ops.reductions`), each settled by a
+branch out of the innermost loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 from funcgrad.base.dtypes import INT, Dtype
-from funcgrad.core.ir import Atom, Equation, Literal, Shape, Var
+from funcgrad.core.ir import Atom, Equation, Literal, Var
 from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
+from funcgrad.lowering.kernels import Loop, window_of
 from funcgrad.lowering.layout import View, row_major
-from funcgrad.lowering.reductions import REDUCTIONS, Reduction
-from funcgrad.lowering.schedule import Loop
+from funcgrad.lowering.nests import (
+    I64,
+    STATUS,
+    Access,
+    Carries,
+    KernelText,
+    NestEmitter,
+    Repeat,
+    memory_element,
+    nest,
+    repeat,
+    when,
+)
+from funcgrad.ops.reductions import Reduction, block
 from funcgrad.ops.scalar import convert, element_of
 
-I64 = make_type("i64")
+CHAINS = 4  # of a long reduction: an accumulator waits for itself
+SHORT = 2  # operations and stores of a body that is repeated for the chains
+IN_MEMORY = {"gather", "window"}
+"""Kinds whose first operand is read at places of their own, not at the index of the loop."""
 
 
-def memory_element(dtype: Dtype) -> str:
-    """The element type in memory: bools take a byte."""
-    return "i8" if dtype.kind == "b" else element_of(dtype)
+def loop_text(
+    loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation], once: bool = False
+) -> KernelText:
+    """The function that runs `loop`; helpers and declarations go to `shared`, its checks to `checks`.
 
-
-@dataclass(slots=True)
-class Access:
-    """How one operand or result is addressed: element ``offset + sum(index * stride)`` of a buffer."""
-
-    root: Any
-    dtype: Dtype
-    offset: int
-    strides: tuple[int, ...]
-    pointer: str = ""
-
-
-@dataclass(slots=True)
-class Nest:
-    """The loops of a kernel, outermost first.
-
-    Attributes
-    ----------
-    sizes
-        Their lengths.
-    outer
-        How many of them are outside the reductions.
-    accesses
-        With strides along these loops.
-    vector
-        Which of them runs in vectors (the last one, or the last outer one), or None.
+    With `once`, where vectors overlap, what is stored already stays: results may then lie in what the loop reads.
     """
-
-    sizes: list[int]
-    outer: int
-    accesses: list[Access]
-    vector: int | None
+    return _LoopEmitter(loop, views, target, shared, checks, once).run()
 
 
-def nest(shape: Shape, axes: tuple[int, ...], accesses: list[Access]) -> Nest:
-    """Order and merge the axes of an iteration space."""
-    live = [i for i in range(len(shape)) if shape[i] != 1]
-    kept = [i for i in live if i not in axes]
-    reduced = [i for i in live if i in axes]
-    sizes: list[int] = []
-    columns: list[list[int]] = []  # for each loop the stride of every access
-    outer = 0
-    for group in (kept, reduced):
-        first = len(sizes)
-        for axis in group:
-            strides = [a.strides[axis] for a in accesses]
-            n = shape[axis]
-            if len(sizes) > first and all([s == t * n for s, t in zip(columns[-1], strides, strict=True)]):
-                sizes[-1] *= n
-                columns[-1] = strides
-            else:
-                sizes.append(n)
-                columns.append(strides)
-        if group is kept:
-            outer = len(sizes)
-    merged = [
-        Access(a.root, a.dtype, a.offset, tuple([c[k] for c in columns]), a.pointer) for k, a in enumerate(accesses)
-    ]
-    if not sizes:
-        vector = None
-    elif outer == len(sizes) or (live and live[-1] in axes):
-        vector = len(sizes) - 1
-    else:
-        vector = outer - 1
-    return Nest(sizes, outer, merged, vector)
-
-
-Carries = list[Value]
-STATUS = "status"
-"""Stands among the roots for the status block of a call: the number of the check that failed, and the value."""
-
-
-def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carries], Carries]) -> Carries:
-    """``for index in range(count): carries = body(index, carries)``; the final carries."""
-    if count == 0:
-        return carries
-    if count == 1:
-        return body(constant(I64, 0), carries)
-    b.count = n = b.count + 1
-    before, head, done = b.block, f"loop{n}", f"done{n}"
-    b.lines += [f"  br label %{head}", f"{head}:"]
-    b.block = head
-    index = Value(f"%i{n}", I64)
-    inside = [Value(f"%c{n}.{k}", c.type) for k, c in enumerate(carries)]
-    at = len(b.lines)
-    after = body(index, inside)
-    step = b.iadd(index, 1)
-    more = b.emit(make_type("i1"), f"icmp ult i64 {step.text}, {count}")
-    b.lines += [f"  br i1 {more.text}, label %{head}, label %{done}", f"{done}:"]
-    phis = [f"  {index.text} = phi i64 [ 0, %{before} ], [ {step.text}, %{b.block} ]"]
-    for c, start, end in zip(inside, carries, after, strict=True):
-        assert start.type is end.type, "a carry changed its type"
-        phis.append(f"  {c.text} = phi {c.type.text} [ {start.text}, %{before} ], [ {end.text}, %{b.block} ]")
-    b.lines[at:at] = phis
-    b.block = done
-    return after
-
-
-# -- the kernel
-
-
-@dataclass(frozen=True, slots=True)
-class KernelText:
-    """A kernel function without its name (``@KERNEL``), and the buffers for its parameters."""
-
-    text: str
-    roots: tuple[Any, ...]
-    loops: bool
-
-
-def loop_text(loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]) -> KernelText:
-    """The function that runs `loop`; helpers and declarations go to `shared`, its checks to `checks`."""
-    return _LoopEmitter(loop, views, target, shared, checks).run()
-
-
-class _LoopEmitter:
+class _LoopEmitter(NestEmitter):
     def __init__(
-        self, loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]
+        self,
+        loop: Loop,
+        views: dict[Var, View],
+        target: Target,
+        shared: Shared,
+        checks: list[Equation],
+        once: bool = False,
     ) -> None:
+        super().__init__(views, target, shared)
         self.loop = loop
         self.checks = checks
-        self.views = views
-        self.target = target
-        self.shared = shared
         self.computed = {v for e in loop.equations for v in e.outputs}
-        self.roots: dict[Any, str] = {}
-        self.written: set[Any] = set()
+        self.once = once
+        self.kinds = [(e.inputs[0].aval.dtype, _reduction(e)) for e in loop.reductions]
+        self.blocks = any([kind.settle is not None for _, kind in self.kinds])
         self.index: dict[tuple[str, int], int] = {}  # what an access is for → its place in the nest
 
     # -- planning
@@ -169,6 +81,9 @@ class _LoopEmitter:
             self.index[kind, key] = len(accesses)
             accesses.append(Access(root, dtype, offset, tuple(strides)))
 
+        def counter(kind: str, key: int, axis: int) -> None:
+            access(kind, key, None, INT, 0, [int(i == axis) for i in range(len(loop.shape))])
+
         for a in self._reads():
             v = self.views[a]
             access("read", id(a), v.root, a.aval.dtype, v.offset, v.strides)
@@ -179,54 +94,49 @@ class _LoopEmitter:
             kept = iter(row_major(out.aval.shape))
             strides = [0 if i in loop.axes else next(kept) for i in range(len(loop.shape))]
             access("reduce", k, out, out.aval.dtype, 0, strides)
+            if e.primitive.traits.kind == "argreduce":
+                counter("place", k, loop.axes[0])
         for k, e in enumerate(loop.equations):
-            if e.primitive.name == "iota":
-                strides = [int(i == e.params["axis"]) for i in range(len(loop.shape))]
-                access("iota", k, None, INT, 0, strides)
-            elif e.primitive.traits.kind == "gather":
-                x = e.inputs[0]
-                v = self.views[x]  # type: ignore[index]
-                taken = len(e.inputs) - 1
-                rest = v.strides[taken:]
-                strides = [0] * (len(loop.shape) - len(rest)) + list(rest)
-                access("gather", k, v.root, x.aval.dtype, v.offset, strides)
-            elif e.primitive.traits.kind == "check":
-                self.roots.setdefault(STATUS, f"%p{len(self.roots)}")
-        self.nest = n = nest(loop.shape, loop.axes, accesses)
-        self.lanes = self._lane_count()
-        b = self.b = Builder(self.target, self.lanes, self.shared)
-        for a in n.accesses:
-            if a.root is not None:
-                a.pointer = self.roots.setdefault(a.root, f"%p{len(self.roots)}")
+            kind = e.primitive.traits.kind
+            if kind == "iota":
+                counter("iota", k, e.params["axis"])
+            elif kind in IN_MEMORY:
+                v = self.views[e.inputs[0]]  # type: ignore[index]
+                strides = list(v.strides[len(e.inputs) - 1 :] if kind == "gather" else v.strides)
+                strides = [0] * (len(loop.shape) - len(strides)) + strides
+                access(kind, k, v.root, e.inputs[0].aval.dtype, v.offset, strides)
+            elif kind == "check":
+                self.parameter(STATUS)
+        self.begin(nest(loop.shape, loop.axes, accesses), self._dtypes(accesses))
+        if 0 not in loop.shape:
+            self._move_windows()
         if 0 not in loop.shape or loop.reductions:
-            self._level(0, n.accesses, [])
-        parameters = ", ".join([f"ptr {p}" for p in self.roots.values()])
-        lines = "\n".join(b.lines)
-        text = f"define internal void @KERNEL({parameters}) #0 {{\nentry:\n{lines}\n  ret void\n}}\n"
-        return KernelText(text, tuple(self.roots), any([s > 1 for s in n.sizes]))
+            self._level(0, self.nest.accesses, [])
+        return replace(self.finish(), once=not self.overlaps)
 
     def _reads(self) -> list[Var]:
         atoms: list[Atom] = []
         for e in (*self.loop.equations, *self.loop.reductions):
-            atoms += e.inputs[1:] if e.primitive.traits.kind == "gather" else e.inputs
+            kind = e.primitive.traits.kind
+            atoms += () if kind == "window" else e.inputs[1:] if kind == "gather" else e.inputs
         atoms += [w.value for w in self.loop.writes]
         return list(dict.fromkeys([a for a in atoms if isinstance(a, Var) and a not in self.computed]))
 
-    def _lane_count(self) -> int:
-        n = self.nest
-        if n.vector is None:
-            return 1
-        dtypes = [a.dtype for a in n.accesses if a.root is not None]
+    def _dtypes(self, accesses: list[Access]) -> list[Dtype]:
+        dtypes = [a.dtype for a in accesses]
         dtypes += [v.aval.dtype for e in self.loop.equations for v in e.outputs]
-        dtypes += [e.params["dtype"] for e in self.loop.equations if "dtype" in e.params]
-        widest = max([d.itemsize for d in dtypes], default=8)
-        if any([e.primitive.name == "iota" for e in self.loop.equations]):
-            widest = 8
-        lanes = max(self.target.lanes(widest), 1)
-        size = n.sizes[n.vector]
-        while lanes > size:
-            lanes //= 2
-        return max(lanes, 1)
+        return dtypes + [e.params["dtype"] for e in self.loop.equations if "dtype" in e.params]
+
+    def _move_windows(self) -> None:
+        """Point the accesses of windows to where these start."""
+        accesses = self.nest.accesses
+        for k, e in enumerate(self.loop.equations):
+            if e.primitive.traits.kind == "window":
+                at = self.index["window", k]
+                accesses[at] = self.started(accesses[at], window_of(e, self.views[e.inputs[0]]))  # type: ignore[index]
+        for k, w in enumerate(self.loop.writes):
+            at = self.index["write", k]
+            accesses[at] = self.started(accesses[at], w.starts)
 
     # -- loops
 
@@ -239,126 +149,141 @@ class _LoopEmitter:
             self._body(pointers, None, None, None)
             return []
         if depth == n.vector:
-            return self._vectors(depth, pointers, [], self._at_vector)
-        step = lambda i, c: self._level(depth + 1, self._advance(pointers, depth, i), c)
+            return self.vectors(depth, pointers, [], self._at_vector)
+        step = lambda i, c: self._level(depth + 1, self.advance(pointers, depth, i), c)
         return repeat(self.b, n.sizes[depth], [], step)
 
     def _at_vector(self, pointers: list[Access], start: Value, fresh: Value | None, carries: Carries) -> Carries:
         n = self.nest
         if self.loop.reductions and n.vector is not None and n.vector < n.outer:
+            self.overlaps |= fresh is not None
             self._reduce(n.outer, pointers, start)
             return []
         self._body(pointers, start, fresh, None)
         return []
-
-    def _advance(self, pointers: list[Access], depth: int, index: Value) -> list[Access]:
-        out = []
-        for a in pointers:
-            stride = a.strides[depth]
-            if stride == 0 or index.text == "0":
-                out.append(a)
-            elif a.root is None:
-                moved = index if stride == 1 else self.b.imul(index, stride)
-                total = moved if not a.pointer else self.b.iadd(Value(a.pointer, I64), moved)
-                out.append(Access(a.root, a.dtype, a.offset, a.strides, total.text))
-            else:
-                moved = index if stride == 1 else self.b.imul(index, stride)
-                element = memory_element(a.dtype)
-                p = self.b.emit(make_type("i64"), f"getelementptr {element}, ptr {a.pointer}, i64 {moved.text}")
-                out.append(Access(a.root, a.dtype, a.offset, a.strides, p.text))
-        return out
-
-    def _vectors(
-        self,
-        depth: int,
-        pointers: list[Access],
-        carries: Carries,
-        body: Callable[[list[Access], Value, Value | None, Carries], Carries],
-    ) -> Carries:
-        """The vector loop: calls `body` with the first index and, if vectors overlap, the lanes that are new."""
-        size, lanes, b = self.nest.sizes[depth], self.lanes, self.b
-        count, overlap = -(-size // lanes), size % lanes != 0
-
-        def step(i: Value, c: Carries) -> Carries:
-            nominal = b.imul(i, lanes) if i.text != "0" else i
-            if not overlap:
-                return body(self._advance(pointers, depth, nominal), nominal, None, c)
-            last = size - lanes
-            inside = b.emit(make_type("i1"), f"icmp ule i64 {nominal.text}, {last}")
-            start = b.emit(I64, f"select i1 {inside.text}, i64 {nominal.text}, i64 {last}")
-            shift = self._splat(b.isub(nominal, start))
-            ids = self._lane_ids()
-            fresh = b.emit(make_type("i1", lanes), f"icmp sge {ids.type.text} {ids.text}, {shift.text}")
-            return body(self._advance(pointers, depth, start), start, fresh, c)
-
-        return repeat(b, count, carries, step)
-
-    def _lane_ids(self) -> Value:
-        t = make_type("i64", self.lanes)
-        text = "0" if self.lanes == 1 else "<" + ", ".join([f"i64 {k}" for k in range(self.lanes)]) + ">"
-        return Value(text, t)
-
-    def _splat(self, x: Value) -> Value:
-        t = make_type(x.type.element, self.lanes)
-        if self.lanes == 1:
-            return x
-        one = self.b.emit(t, f"insertelement {t.text} poison, {x.type.text} {x.text}, i64 0")
-        zeros = f"<{self.lanes} x i32> zeroinitializer"
-        return self.b.emit(t, f"shufflevector {t.text} {one.text}, {t.text} poison, {zeros}")
 
     # -- reductions
 
     def _reduce(self, depth: int, pointers: list[Access], lane_start: Value | None = None) -> Carries:
         """All loops of the reductions, and the stores of their results."""
         n, b = self.nest, self.b
-        kinds = [REDUCTIONS[e.primitive.name](e.inputs[0].aval.dtype) for e in self.loop.reductions]
-        types = [make_type(element_of(e.inputs[0].aval.dtype), self.lanes) for e in self.loop.reductions]
-        start = [constant(t, k.identity) if j == 0 else constant(t, 0)
-                 for k, t in zip(kinds, types, strict=True) for j in range(k.width)]  # fmt: skip
+        level, every = self._blocks(depth, self.lanes if lane_start is None else 1)
 
         def inner(depth: int, pointers: list[Access], carries: Carries) -> Carries:
             if depth == len(n.sizes):
                 return self._body(pointers, lane_start, None, carries)
+            run = self._settling(every) if depth == level else repeat
             if depth == n.vector:
-                return self._vectors(depth, pointers, carries, self._body)
-            step = lambda i, c: inner(depth + 1, self._advance(pointers, depth, i), c)
-            return repeat(b, n.sizes[depth], carries, step)
+                return self._chains(depth, pointers, carries, run)
+            step = lambda i, c: inner(depth + 1, self.advance(pointers, depth, i), c)
+            return run(b, n.sizes[depth], carries, step)
 
-        if 0 in self.loop.shape:
-            final = start
-        else:
-            final = inner(depth, pointers, start)
-        at = 0
-        for k, (e, kind) in enumerate(zip(self.loop.reductions, kinds, strict=True)):
-            dtype = e.inputs[0].aval.dtype
-            acc = final[at : at + kind.width]
-            at += kind.width
+        carries = self._start()
+        if 0 not in self.loop.shape:
+            carries = inner(depth, pointers, carries)
+        if level is None:
+            carries = self._settle(carries)
+        for k, (dtype, kind, acc) in enumerate(self._accumulators(carries)):
             target = pointers[self.index["reduce", k]]
             if lane_start is None:
-                value = kind.finish(b, dtype, self._fold(kind, dtype, acc))
-                self._store_one(value, target)
+                self.store_one(self._folded(kind, dtype, acc), target)
             else:
                 assert n.vector is not None
-                self._store(kind.finish(b, dtype, acc), target, target.strides[n.vector])
+                self.store(kind.finish(b, dtype, acc), target, target.strides[n.vector])
         return []
 
-    def _fold(self, kind: Reduction, dtype: Dtype, acc: list[Value]) -> list[Value]:
-        """Join the lanes by halves."""
-        lanes, b = self.lanes, self.b
-        while lanes > 1:
-            half = lanes // 2
-            low, high = [], []
-            for v in acc:
-                t, h = v.type, make_type(v.type.element, half)
-                for offset, part in ((0, low), (half, high)):
-                    if half == 1:
-                        part.append(b.emit(h, f"extractelement {t.text} {v.text}, i64 {offset}"))
-                    else:
-                        ids = f"<{half} x i32> <" + ", ".join([f"i32 {k + offset}" for k in range(half)]) + ">"
-                        part.append(b.emit(h, f"shufflevector {t.text} {v.text}, {t.text} poison, {ids}"))
-            acc = kind.join(b, dtype, low, high)
-            lanes = half
-        return acc
+    def _chains(self, depth: int, pointers: list[Access], carries: Carries, run: Repeat) -> Carries:
+        """The vector loop of the reductions; a long one with a short body in several chains, which run side by side."""
+        b, span, width = self.b, CHAINS * self.lanes, len(carries)
+        count = self.nest.sizes[depth] // span
+        if count < CHAINS or len(self.loop.equations) + len(self.loop.writes) > SHORT:
+            return self.vectors(depth, pointers, carries, self._body, run=run)
+
+        def step(i: Value, c: Carries) -> Carries:
+            after: Carries = []
+            for k in range(CHAINS):
+                at = b.iadd(b.imul(i, span), k * self.lanes)
+                after += self._body(self.advance(pointers, depth, at), at, None, c[k * width : (k + 1) * width])
+            return after
+
+        chains = self._settle(run(b, count, carries + self._start() * (CHAINS - 1), step))
+        carries = chains[:width]
+        for k in range(1, CHAINS):
+            carries = self._joined(carries, chains[k * width : (k + 1) * width])
+        return self.vectors(depth, pointers, carries, self._body, first=count * span, run=run)
+
+    def _joined(self, carries: Carries, others: Carries) -> Carries:
+        """Partial results of all reductions, settled, put together."""
+        pairs = zip(self._accumulators(carries), self._accumulators(others), strict=True)
+        return [c for (dtype, kind, acc), (_, _, other) in pairs for c in kind.join(self.b, dtype, acc, other)]
+
+    def _start(self) -> Carries:
+        """The carries before the first element."""
+        return [
+            constant(make_type(element_of(d or dtype), self.lanes), value)
+            for dtype, kind in self.kinds
+            for d, value in kind.start
+        ]
+
+    def _accumulators(self, carries: Carries) -> list[tuple[Dtype, Reduction, Carries]]:
+        """Each reduction with its part of the carries; of several chains, one after the other."""
+        rest = iter(carries)
+        out = []
+        for _ in range(len(carries) // max(sum([kind.width for _, kind in self.kinds]), 1)):
+            out += [(dtype, kind, [next(rest) for _ in kind.start]) for dtype, kind in self.kinds]
+        return out
+
+    def _blocks(self, depth: int, lanes: int) -> tuple[int | None, int]:
+        """The loop in which sums are settled, and after how many of its runs; None: once, after all loops."""
+        n, runs = self.nest, 1
+        counts = [-(-size // self.lanes) if k == n.vector else size for k, size in enumerate(n.sizes)]
+        values = block(prod(counts[depth:]), lanes)
+        for level in reversed(range(depth, len(counts))):
+            if runs * counts[level] > values:
+                return level, 1 << (values // runs).bit_length() - 1
+            runs *= counts[level]
+        return None, 1
+
+    def _settling(self, every: int) -> Repeat:
+        """`repeat`, with the sums settled after `every` runs and at the end."""
+
+        def run(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carries], Carries]) -> Carries:
+            def step(i: Value, c: Carries) -> Carries:
+                c = body(i, c)
+                if count == 1:
+                    return self._settle(c)
+                full = b.eq(b.and_(i, every - 1), every - 1)
+                return when(b, full if count % every == 0 else b.or_(full, b.eq(i, count - 1)), c, self._settle)
+
+            return repeat(b, count, carries, step if self.blocks else body)
+
+        return run
+
+    def _settle(self, carries: Carries) -> Carries:
+        """The carries after a block of values."""
+        return [
+            c
+            for _, kind, acc in self._accumulators(carries)
+            for c in (acc if kind.settle is None else kind.settle(self.b, acc))
+        ]
+
+    def _folded(self, kind: Reduction, dtype: Dtype, acc: Carries) -> Value:
+        """The result of the lanes together. Several sums of everything share a function, which is compiled once."""
+        if len(self.kinds) == 1 or kind.settle is None or self.nest.outer:
+            return kind.finish(self.b, dtype, fold(self.b, kind, dtype, acc))
+        t = acc[0].type
+        name = f"fold.sum.{t.suffix}"
+
+        def text() -> str:
+            inner = self.b.inner()
+            lanes = fold(inner, kind, dtype, [Value(f"%x{i}", t) for i in range(len(acc))])
+            found = kind.finish(inner, dtype, lanes)
+            parameters = ", ".join([f"{t} %x{i}" for i in range(len(acc))])
+            head = f"define internal {found.type} @{name}({parameters}) noinline nounwind {{"
+            return "\n".join([head, *inner.lines, f"  ret {found.type} {found.text}", "}"])
+
+        self.b.need_function(name, [t] * len(acc), [make_type(t.element)], text)
+        return self.b.call(name, *acc)[0]
 
     # -- the body
 
@@ -374,51 +299,55 @@ class _LoopEmitter:
 
         def read(atom: Atom) -> Value:
             if isinstance(atom, Literal):
-                t = make_type(element_of(atom.aval.dtype), self.lanes)
-                return constant(t, atom.value.item())
+                return self.literal(atom)
             if atom not in env:
                 a = pointers[self.index["read", id(atom)]]
-                env[atom] = self._load(a, stride(a))
+                env[atom] = self.load(a, stride(a))
             return env[atom]
 
         for k, e in enumerate(self.loop.equations):
-            if e.primitive.name == "iota":
-                env[e.outputs[0]] = self._iota(e, pointers[self.index["iota", k]])
-                continue
-            if e.primitive.traits.kind == "gather":
-                env[e.outputs[0]] = self._gather(e, pointers[self.index["gather", k]], [read(a) for a in e.inputs[1:]])
-                continue
-            if e.primitive.traits.kind == "check":
-                env[e.outputs[0]] = self._check(e, read(e.inputs[0]))
-                continue
-            assert e.primitive.emit is not None
-            inputs = [read(a) for a in e.inputs]
-            dtype = e.inputs[-1].aval.dtype
-            env[e.outputs[0]] = e.primitive.emit(b, dtype, *inputs, **e.params)
+            (out,), kind = e.outputs, e.primitive.traits.kind
+            if kind == "iota":
+                number = self._counter(pointers[self.index["iota", k]])
+                env[out] = convert(b, INT, number, dtype=e.params["dtype"], weak=False)
+            elif kind == "gather":
+                env[out] = self._gather(e, k, pointers, read)
+            elif kind == "window":
+                a = pointers[self.index["window", k]]
+                env[out] = self.load(a, stride(a))
+            elif kind == "check":
+                env[out] = self._check(e, read(e.inputs[0]))
+            else:
+                assert e.primitive.emit is not None
+                inputs = [read(a) for a in e.inputs]
+                env[out] = e.primitive.emit(b, e.inputs[-1].aval.dtype, *inputs, **e.params)
         for k, w in enumerate(self.loop.writes):
             a = pointers[self.index["write", k]]
-            self._store(read(w.value), a, stride(a))
-        out: Carries = []
+            value = read(w.value)
+            if fresh is not None and self.once:
+                value = b.select(fresh, value, self.load(a, stride(a)))
+            self.store(value, a, stride(a))
+        after: Carries = []
         if carries is not None:
-            at = 0
-            for e in self.loop.reductions:
-                x, dtype = read(e.inputs[0]), e.inputs[0].aval.dtype
-                kind = REDUCTIONS[e.primitive.name](dtype)
+            for k, (dtype, kind, old) in enumerate(self._accumulators(carries)):
+                x = read(self.loop.reductions[k].inputs[0])
+                taken = [x, self._counter(pointers[self.index["place", k]])] if ("place", k) in self.index else [x]
+                new = kind.take(b, dtype, old, *taken)
                 if fresh is not None:
-                    x = b.select(fresh, x, constant(x.type, kind.identity))
-                out += kind.take(b, dtype, carries[at : at + kind.width], x)
-                at += kind.width
-        return out
+                    new = [o if n is o else b.select(fresh, n, o) for n, o in zip(new, old, strict=True)]
+                after += new
+        return after
 
-    def _iota(self, e: Equation, a: Access) -> Value:
+    def _counter(self, a: Access) -> Value:
+        """The index along an axis, in every lane."""
         vector, b = self.nest.vector, self.b
         base = Value(a.pointer or "0", I64)
-        value = self._splat(base) if base.text != "0" else constant(make_type("i64", self.lanes), 0)
+        value = self.splat(base) if base.text != "0" else constant(make_type("i64", self.lanes), 0)
         step = 0 if vector is None else a.strides[vector]
         if step and self.lanes > 1:
-            ids = self._lane_ids()
+            ids = self.lane_ids()
             value = b.iadd(value, ids if step == 1 else b.imul(ids, step))
-        return convert(b, INT, value, dtype=e.params["dtype"], weak=False)
+        return value
 
     def _check(self, e: Equation, index: Value) -> Value:
         """The checked positions; the first one outside, of the first check that finds any, goes to the status."""
@@ -447,77 +376,61 @@ class _LoopEmitter:
         b.block = f"right{n}"
         return counted
 
-    def _gather(self, e: Equation, a: Access, indices: list[Value]) -> Value:
+    def _gather(self, e: Equation, k: int, pointers: list[Access], read: Callable[[Atom], Value]) -> Value:
         """Elements at computed places; places outside are moved inside, so that nothing else is ever read."""
-        b, lanes = self.b, self.lanes
-        x = e.inputs[0]
-        strides = self.views[x].strides  # type: ignore[index]
-        place = constant(make_type("i64", lanes), 0)
-        for index, n, stride in zip(indices, x.aval.shape, strides, strict=False):
-            inside = b.select(b.lt(index, 0), constant(index.type, 0), index)
-            inside = b.select(b.gt(inside, n - 1), constant(index.type, n - 1), inside)
-            place = b.iadd(place, b.imul(inside, stride))
-        vector = self.nest.vector
+        b, lanes, a, vector = self.b, self.lanes, pointers[self.index["gather", k]], self.nest.vector
         step = 0 if vector is None else a.strides[vector]
-        if step and lanes > 1:
-            place = b.iadd(place, b.imul(self._lane_ids(), step))
-        element, p = memory_element(a.dtype), self._pointer(a)
-        one = make_type(element)
+        uniform = [self._uniform(i, pointers) for i in e.inputs[1:]]
+        scalars = [i for i in uniform if i is not None]
+        shape, strides = e.inputs[0].aval.shape, self.views[e.inputs[0]].strides  # type: ignore[index]
+        if len(scalars) == len(uniform):
+            return self.load(self.moved(a, self.place(scalars, shape, strides)), step)
+        place = self.place([read(i) for i in e.inputs[1:]], shape, strides)
         if lanes == 1:
-            q = b.emit(I64, f"getelementptr {element}, ptr {p}, i64 {place.text}")
-            value = b.emit(one, f"load {element}, ptr {q.text}, align {a.dtype.itemsize}")
-        else:
-            t = make_type(element, lanes)
-            value = Value("poison", t)
-            for lane in range(lanes):
-                at = b.emit(I64, f"extractelement {place.type.text} {place.text}, i64 {lane}")
-                q = b.emit(I64, f"getelementptr {element}, ptr {p}, i64 {at.text}")
-                y = b.emit(one, f"load {element}, ptr {q.text}, align {a.dtype.itemsize}")
-                value = b.emit(t, f"insertelement {t.text} {value.text}, {element} {y.text}, i64 {lane}")
+            return self.load_one(self.moved(a, place))
+        if step:
+            place = b.iadd(place, b.imul(self.lane_ids(), step))
+        element, p = memory_element(a.dtype), self.pointer(a)
+        one, t = make_type(element), make_type(element, lanes)
+        value = Value("poison", t)
+        for lane in range(lanes):
+            at = b.emit(I64, f"extractelement {place.type.text} {place.text}, i64 {lane}")
+            q = b.emit(I64, f"getelementptr {element}, ptr {p}, i64 {at.text}")
+            y = b.emit(one, f"load {element}, ptr {q.text}, align {a.dtype.itemsize}")
+            value = b.emit(t, f"insertelement {t.text} {value.text}, {element} {y.text}, i64 {lane}")
         return b.ne(value, 0) if a.dtype.kind == "b" else value
 
-    # -- memory
+    def _uniform(self, atom: Atom, pointers: list[Access]) -> Value | None:
+        """The scalar that all lanes share, if they do."""
+        if isinstance(atom, Literal):
+            return constant(I64, int(atom.value))
+        vector = self.nest.vector
+        if atom in self.computed or vector is None:
+            return None
+        a = pointers[self.index["read", id(atom)]]
+        return None if a.strides[vector] else self.load_one(a)
 
-    def _pointer(self, a: Access) -> str:
-        if a.offset == 0:
-            return a.pointer
-        p = self.b.emit(I64, f"getelementptr {memory_element(a.dtype)}, ptr {a.pointer}, i64 {a.offset}")
-        return p.text
 
-    def _load(self, a: Access, stride: int) -> Value:
-        b, element, lanes = self.b, memory_element(a.dtype), self.lanes
-        p = self._pointer(a)
-        if stride == 1 or lanes == 1:
-            t = make_type(element, lanes)
-            value = b.emit(t, f"load {t.text}, ptr {p}, align {a.dtype.itemsize}")
-        elif stride == 0:
-            one = make_type(element)
-            value = self._splat(b.emit(one, f"load {element}, ptr {p}, align {a.dtype.itemsize}"))
-        else:
-            t, one = make_type(element, lanes), make_type(element)
-            value = Value("poison", t)
-            for k in range(lanes):
-                q = b.emit(I64, f"getelementptr {element}, ptr {p}, i64 {k * stride}")
-                x = b.emit(one, f"load {element}, ptr {q.text}, align {a.dtype.itemsize}")
-                value = b.emit(t, f"insertelement {t.text} {value.text}, {element} {x.text}, i64 {k}")
-        return b.ne(value, 0) if a.dtype.kind == "b" else value
+def _reduction(e: Equation) -> Reduction:
+    assert e.primitive.reduction is not None
+    found: Reduction = e.primitive.reduction(e.inputs[0].aval.dtype)
+    return found
 
-    def _store(self, value: Value, a: Access, stride: int) -> None:
-        b, element, lanes = self.b, memory_element(a.dtype), self.lanes
-        p = self._pointer(a)
-        if a.dtype.kind == "b":
-            value = b.convert(value, value.type.with_element("i8"))
-        if stride == 1 or lanes == 1:
-            b.lines.append(f"  store {value.type.text} {value.text}, ptr {p}, align {a.dtype.itemsize}")
-            return
-        one = make_type(element)
-        for k in range(lanes):
-            q = b.emit(I64, f"getelementptr {element}, ptr {p}, i64 {k * stride}")
-            x = b.emit(one, f"extractelement {value.type.text} {value.text}, i64 {k}")
-            b.lines.append(f"  store {element} {x.text}, ptr {q.text}, align {a.dtype.itemsize}")
 
-    def _store_one(self, value: Value, a: Access) -> None:
-        """Store a scalar."""
-        if a.dtype.kind == "b":
-            value = self.b.convert(value, make_type("i8"))
-        self.b.lines.append(f"  store {value.type.text} {value.text}, ptr {self._pointer(a)}, align {a.dtype.itemsize}")
+def fold(b: Builder, kind: Reduction, dtype: Dtype, acc: Carries) -> Carries:
+    """Join the lanes by halves."""
+    lanes = acc[0].type.lanes
+    while lanes > 1:
+        half = lanes // 2
+        low, high = [], []
+        for v in acc:
+            t, h = v.type, make_type(v.type.element, half)
+            for offset, part in ((0, low), (half, high)):
+                if half == 1:
+                    part.append(b.emit(h, f"extractelement {t.text} {v.text}, i64 {offset}"))
+                else:
+                    ids = f"<{half} x i32> <" + ", ".join([f"i32 {k + offset}" for k in range(half)]) + ">"
+                    part.append(b.emit(h, f"shufflevector {t.text} {v.text}, {t.text} poison, {ids}"))
+        acc = kind.join(b, dtype, low, high)
+        lanes = half
+    return acc

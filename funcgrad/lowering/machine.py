@@ -53,7 +53,8 @@ class Host:
     @property
     def vector_bytes(self) -> int:
         """The width of a vector register that kernels should use: 64, 32 or 16."""
-        return 64 if self.has("avx512f") else 32 if self.has("avx2") else 16
+        wide = all([self.has(name) for name in ("avx512f", "avx512dq", "avx512vl")])
+        return 64 if wide else 32 if self.has("avx2") else 16
 
     @property
     def fma(self) -> bool:
@@ -138,12 +139,29 @@ def compile_object(text: str, level: int = 1) -> bytes:
     ProgramError
         LLVM does not accept the text.
     """
+    with _parsed(text) as module:
+        return bytes(_machine_of(level).emit_object(module))
+
+
+def assembly(text: str, level: int = 1) -> str:
+    """The instructions that `compile_object` makes of the same arguments, as text for an assembler."""
+    with _parsed(text) as module:
+        return str(_machine_of(level).emit_assembly(module))
+
+
+def _machine_of(level: int) -> Any:
     assert level in LEVELS
+    return _target_machine(host(), level)
+
+
+@contextmanager
+def _parsed(text: str) -> Iterator[Any]:
+    """A verified module, in a context of its own."""
     llvm = _binding()
     try:
         with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
             module.verify()
-            return bytes(_target_machine(host(), level).emit_object(module))
+            yield module
     except RuntimeError as error:
         raise ProgramError(f"LLVM refuses the text of a kernel: {str(error).strip()}") from error
 

@@ -20,42 +20,83 @@ import ctypes
 import sys
 import threading
 from collections import OrderedDict
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from funcgrad.core.array import Array
+from funcgrad.core.check import checking
+from funcgrad.lowering.cache import cached
+from funcgrad.lowering.machine import Library, compile_object, header, load
 
 LARGE = 2**18
 KEPT = 512 * 2**20
 
 _raw_free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyMem_RawFree", ctypes.pythonapi))
+_lock = threading.Lock()  # the GIL is enough where there is one
+
+
+@cache
+def _machinery() -> tuple[Library, Any, Any]:
+    """The native functions of arenas; each is one step under the GIL, for Python as for native code."""
+    text = header() + Path(__file__).with_name("pool.ll").read_text("utf-8")
+    code = cached(text, 0, partial(compile_object, text, 0))
+    allocate = ctypes.cast(ctypes.pythonapi.PyMem_RawMalloc, ctypes.c_void_p).value
+    assert allocate is not None
+    library = load([code], ["take_arena", "give_arena"], {"PyMem_RawMalloc": allocate})
+    take = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(library["take_arena"])
+    give = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(library["give_arena"])
+    return library, take, give
+
+
+def arena_functions() -> dict[str, int]:
+    """Addresses of ``ptr @take_arena(ptr pool)`` and ``i64 @give_arena(ptr pool, ptr arena)``, good for ever."""
+    library = _machinery()[0]
+    return {name: library[name] for name in ("take_arena", "give_arena")}
 
 
 class ArenaPool:
-    """Working memory for the calls of one program: a list of free blocks, used and changed by native code only."""
+    """Working memory for the calls of one program: a list of free arenas of `size` bytes, aligned to 64.
+
+    With FUNCGRAD_CHECK=1 guard words stand behind each arena, and are looked at when it comes back.
+    """
 
     __slots__ = ("_words", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._words = (ctypes.c_void_p * 2)(None, size)
+        self._words = (ctypes.c_void_p * 3)(None, size, int(checking()))
 
     @property
     def address(self) -> int:
         """Where native code finds it."""
         return ctypes.addressof(self._words)
 
+    def take(self) -> int:
+        """The address of an arena for one call."""
+        with _lock:
+            arena: int | None = _machinery()[1](self.address)
+        if arena is None:
+            raise MemoryError
+        return arena
+
+    def give(self, arena: int) -> bool:
+        """The call has ended; False if it wrote behind its arena."""
+        with _lock:
+            return bool(_machinery()[2](self.address, arena))
+
     @property
     def free_blocks(self) -> int:
-        """How many blocks are waiting to be used again."""
+        """How many arenas are waiting to be used again."""
         count, block = 0, self._words[0]
         while block:
             count, block = count + 1, ctypes.c_void_p.from_address(block - 16).value
         return count
 
     def clear(self) -> None:
-        """Give the free blocks back to the system."""
+        """Give the free arenas back to the system."""
         block, self._words[0] = self._words[0], None
         while block:
             raw, block = (ctypes.c_void_p.from_address(block - k).value for k in (8, 16))

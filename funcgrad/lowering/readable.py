@@ -12,15 +12,40 @@ from typing import Any
 
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Var
 from funcgrad.core.printer import format_literal, format_param, names
+from funcgrad.lowering.buffers import buffer_bytes, layout
+from funcgrad.lowering.emit import functions_of
+from funcgrad.lowering.kernels import Control, Library, Loop, Product, Scatter, Schedule, Walk, Write
 from funcgrad.lowering.layout import View, row_major
-from funcgrad.lowering.schedule import Control, Library, Loop, Product, Schedule, schedule
+from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.stages import is_native, stages, this_target
 
 
 def format_kernels(program: Program) -> str:
     """The kernels of a Program, in the order in which they run."""
     flat = simplify(program)
     return _Formatter(flat, schedule(flat)).text()
+
+
+def format_buffers(program: Program) -> str:
+    """The buffers of a Program under the names that they have in `format_kernels`; stage by stage if it has several."""
+    flat = simplify(program)
+    if is_native(flat):
+        return _buffers(flat)
+    blocks = []
+    for i, stage in enumerate(stages(flat)):
+        if stage.program is not None:
+            blocks.append(f"stage {i}: machine code\n{_buffers(stage.program)}")
+        else:
+            assert stage.equation is not None
+            blocks.append(f"stage {i}: {stage.equation.primitive.name}, with NumPy")
+    return "\n\n".join(blocks)
+
+
+def _buffers(flat: Program) -> str:
+    formatter = _Formatter(flat, schedule(flat))
+    formatter.text()  # gives the names
+    return formatter.buffers()
 
 
 class _Formatter:
@@ -32,9 +57,11 @@ class _Formatter:
         for v, name in zip(program.inputs, program.input_names or ("",) * len(program.inputs), strict=True):
             self.names[v] = name or next(self.fresh)
         self.program = program
+        self.made_by = {v: e for e in program.equations for v in e.outputs}
 
     def name(self, v: Any) -> str:
         """The name of a value or buffer."""
+        v = self.schedule.shared.get(v, v)
         if v not in self.names:
             self.names[v] = next(self.fresh)
         return self.names[v]
@@ -60,32 +87,66 @@ class _Formatter:
         results = ", ".join([self.name(v) for v in self.schedule.outputs])
         return "\n".join([*blocks, f"return {results}"])
 
+    def buffers(self) -> str:
+        """A row for every buffer, and the size of the arena."""
+        s = self.schedule
+        calls = functions_of(s, this_target()).calls
+        used: dict[Any, list[int]] = {}
+        for k, (_, roots) in enumerate(calls):
+            for r in roots:
+                used.setdefault(r, []).append(k)
+        arena = layout(s, [roots for _, roots in calls], {*self.program.inputs, *s.outputs})
+        rows = [["buffer", "type", "bytes", "where", "kernels", "shares its place with"]]
+        for r in (*self.program.inputs, *arena.places, *s.outputs):
+            place = arena.places.get(r)
+            where = f"arena + {place.offset}" if place else "result" if r in s.outputs else "input"
+            shared = [o for o, p in arena.places.items() if place and o is not r and p.shares(place)]
+            first, last = (used[r][0], used[r][-1]) if r in used else ("", "")
+            kernels = f"{first}" if first == last else f"{first}..{last}"
+            size = f"{buffer_bytes(s, r):,}"
+            rows.append([self.name(r), str(r.aval), size, where, kernels, ", ".join([self.name(o) for o in shared])])
+        widths = [max([len(row[i]) for row in rows]) for i in range(6)]
+        lines = ["  ".join([f"{c:{'>' if i == 2 else '<'}{widths[i]}}" for i, c in enumerate(row)]) for row in rows]
+        return "\n".join([*[line.rstrip() for line in lines], f"arena: {arena.size:,} bytes"])
+
     def kernel(self, i: int, k: Any) -> str:
         """One kernel."""
         if isinstance(k, Product):
             b, m, depth = k.x.shape
             sizes = f"{f'{b} x ' if b > 1 else ''}({m},{depth}) @ ({depth},{k.y.shape[2]})"
-            return f"kernel {i}: product {sizes}\n  {self.view(k.out)} = {self.view(k.x)} @ {self.view(k.y)}"
+            line = self.made_by[k.out.root].source
+            text = f"{self.view(k.out)} = {self.view(k.x)} @ {self.view(k.y)}"
+            return f"kernel {i}: product {sizes}\n  {text}{f'   # {line}' if line else ''}"
         if isinstance(k, Library | Control):
             e = k.equation
             left = ", ".join([self.name(v) for v in e.outputs])
             return f"kernel {i}: {e.primitive.name}\n  {left} = {self._right(e, set())}"
+        if isinstance(k, Walk):
+            rows = [(f"{self.name(e.outputs[0])} = {self._right(e, set())}", str(e.source or "")) for e in k.equations]
+            return _block(f"kernel {i}: walk {k.shape} along axis {k.axis}{', reversed' if k.reverse else ''}", rows)
+        if isinstance(k, Scatter):
+            row = f"{self.view(k.target)} <- {self._right(k.equation, set())}"
+            return _block(
+                f"kernel {i}: scatter {k.equation.inputs[0].aval.shape}", [(row, str(k.equation.source or ""))]
+            )
         assert isinstance(k, Loop)
         inside = {v for e in k.equations for v in e.outputs}
         rows = [(f"{self.name(e.outputs[0])} = {self._right(e, inside)}", str(e.source or "")) for e in k.equations]
         rows += [(f"{self.name(e.outputs[0])} = {self._right(e, inside)}", str(e.source or "")) for e in k.reductions]
         for w in k.writes:
             if not (isinstance(w.value, Var) and w.value is w.target.root):
-                rows.append((f"{self.view(w.target)} <- {self.atom(w.value, inside)}", ""))
+                rows.append((f"{self._target(w)} <- {self.atom(w.value, inside)}", ""))
         stored = [self.name(w.target.root) for w in k.writes if w.value is w.target.root]
         if stored:
             rows.append((f"store {', '.join(stored)}", ""))
-        width = max([len(r[0]) for r in rows], default=0)
-        lines, previous = [f"kernel {i}: loop {k.shape}"], ""
-        for text, line in rows:
-            lines.append(f"  {text:<{width}}   # {line}" if line and line != previous else f"  {text}")
-            previous = line
-        return "\n".join(lines)
+        return _block(f"kernel {i}: loop {k.shape}", rows)
+
+    def _target(self, w: Write) -> str:
+        """Where a loop writes: a view, whose offset may be computed."""
+        if not w.starts:
+            return self.view(w.target)
+        offset = " + ".join([f"{self.atom(s.position, set())}*{s.stride}" for s in w.starts])
+        return f"{self.name(w.target.root)}[{offset}; {','.join(map(str, w.target.strides))}]"
 
     def _right(self, e: Equation, inside: set[Any]) -> str:
         hidden = e.primitive.hidden_params
@@ -93,3 +154,13 @@ class _Formatter:
         params = " ".join([f"{k}={format_param(v, {})}" for k, v in shown.items()])
         name = e.primitive.name + (f"[{params}]" if params else "")
         return " ".join([name, *[self.atom(a, inside) for a in e.inputs]])
+
+
+def _block(title: str, rows: list[tuple[str, str]]) -> str:
+    """A kernel: its operations, each with the user's line where it is another one."""
+    width = max([len(r[0]) for r in rows], default=0)
+    lines, previous = [title], ""
+    for text, line in rows:
+        lines.append(f"  {text:<{width}}   # {line}" if line and line != previous else f"  {text}")
+        previous = line
+    return "\n".join(lines)

@@ -1,8 +1,6 @@
 """Second stage of lowering: which equations run together, in one pass over their data.
 
-In: a simplified Program. Out: a `Schedule`, kernels in an order that respects their dependencies. A `Loop` is one
-pass over an iteration space with any number of elementwise operations, reductions and results; a `Library` kernel
-is one equation that is not a pass of that kind (a matrix product, an indexing operation).
+In: a simplified Program. Out: a `Schedule`, kernels in an order that respects their dependencies.
 
 An equation joins the last loop over the same space that does not depend on what the equation comes after: producers
 meet their consumers, and independent work over the same space shares a pass. Movement is a view (`layout`), so it
@@ -12,119 +10,55 @@ joins nothing; where the elements must really move, a loop writes them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
-from funcgrad.base.dtypes import Dtype
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Stack, Var, make_aval
 from funcgrad.core.primitive import registry
-from funcgrad.lowering.layout import View, contiguous, view_of
+from funcgrad.lowering.inplace import share
+from funcgrad.lowering.kernels import (
+    Control,
+    Kernel,
+    Library,
+    Loop,
+    Product,
+    Scatter,
+    Schedule,
+    Walk,
+    Write,
+    axes_of,
+    starts_of,
+)
+from funcgrad.lowering.layout import View, contiguous
+from funcgrad.ops.scalar import ELEMENTS
 
 CANDIDATES = 12  # loops over a space that an equation may join: the last ones
+MAX_RECURRENCES = 8  # of one walk: their states are in registers
 MAX_EQUATIONS = 120  # of one loop: register allocation is superlinear in the length of a body
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Store `value` (at the same index of the iteration space) into a view of a buffer."""
-
-    value: Atom
-    target: View
+ORDERED = ("window", "update", "scatter", "cumulative", "argreduce")
+"""Kinds with kernels of their own in machine code, and whole equations in a plain schedule."""
 
 
-@dataclass(slots=True)
-class Loop:
-    """One pass over an iteration space.
-
-    Attributes
-    ----------
-    shape
-        The iteration space.
-    equations
-        Elementwise, in order; their results are values of this loop.
-    reductions
-        Reductions of values of this loop (or of views) over `axes`.
-    axes
-        The axes that all its reductions sum over; empty if there are none.
-    writes
-        What is stored at every index.
-    """
-
-    shape: Shape
-    equations: list[Equation] = field(default_factory=list)
-    reductions: list[Equation] = field(default_factory=list)
-    axes: tuple[int, ...] = ()
-    writes: list[Write] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Product:
-    """A batch of matrix products, ``out[b, i, j] = sum over k of x[b, i, k] y[b, k, j]``, for BLAS.
-
-    `x`, `y` and `out` are views of shape (B, M, K), (B, K, N), (B, M, N); one of the last two strides of each is 1.
-    """
-
-    dtype: Dtype
-    x: View
-    y: View
-    out: View
-
-
-@dataclass(slots=True)
-class Library:
-    """One equation that is lowered as a whole."""
-
-    equation: Equation
-
-
-@dataclass(slots=True)
-class Control:
-    """A loop or branch, with operands in C order in memory."""
-
-    equation: Equation
-
-
-Kernel = Loop | Product | Library | Control
-
-
-@dataclass(slots=True)
-class Schedule:
-    """Kernels in order, and where every value lies.
-
-    Attributes
-    ----------
-    views
-        For every Var that is read from memory, its view of a buffer; a buffer is named by its root Var.
-    buffers
-        Roots that the Program computes and stores, with their shapes; the inputs are not among them.
-    outputs
-        For every output the root whose buffer is the result.
-    stacks
-        For every stack how it lies in its growing buffer; filled in by the kernels that make them.
-    """
-
-    kernels: list[Kernel]
-    views: dict[Var, View]
-    buffers: dict[Var, Shape]
-    outputs: list[Var]
-    stacks: dict[Var, Any] = field(default_factory=dict)
-
-
-def schedule(program: Program) -> Schedule:
-    """Fuse the equations of a simplified Program into kernels."""
-    return program.remember("schedule", lambda: _Scheduler(program).run())
+def schedule(program: Program, plain: bool = False) -> Schedule:
+    """Fuse the equations of a simplified Program into kernels; if `plain`, of loops, products and whole equations."""
+    return program.remember(("schedule", plain), lambda: _Scheduler(program, plain).run())
 
 
 class _Scheduler:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, plain: bool) -> None:
         self.program = program
+        self.whole = ORDERED if plain else ()
         self.views: dict[Var, View] = {v: contiguous(v, v.aval.shape) for v in program.inputs}
         self.kernels: list[Kernel] = []
         self.loops: dict[Shape, list[int]] = {}
         self.after: list[int] = []  # for each kernel the set (as bits) of kernels that it comes after, itself included
         self.home: dict[Var, int] = {}  # the loop in which a value is computed elementwise
         self.writers: dict[Var, int] = {}  # for each root the kernels (as bits) that fill its buffer
+        self.readers: dict[Var, int] = {}  # for each root the kernels (as bits) that read its buffer
+        self.walks: dict[tuple[Shape, int, bool], int] = {}  # the last walk of each kind
         self.buffers: dict[Var, Shape] = {}
 
     def run(self) -> Schedule:
@@ -132,48 +66,57 @@ class _Scheduler:
             self.place(e)
         outputs = self.outputs()
         order = sorted(range(len(self.kernels)), key=lambda k: (self.after[k].bit_count(), k))
-        kernels = [self.kernels[k] for k in order]
-        return Schedule(kernels, self.views, self.buffers, outputs)
+        found = Schedule([self.kernels[k] for k in order], self.views, self.buffers, outputs)
+        return found if self.whole else share(found)
 
     # -- equations
 
     def place(self, e: Equation) -> None:
+        """Put one equation into kernels."""
         kind = e.primitive.traits.kind
-        if kind == "index" and self._place_movement(e):
+        if kind in ("view", "index") and self._place_movement(e):
             return
-        if kind == "gather":
+        if kind in self.whole:
+            self._place_whole(e)
+        elif kind == "gather":
             self._place_gather(e)
-        elif kind in ("elementwise", "check") or e.primitive.name == "iota":
-            (out,) = e.outputs
-            k = self.join(out.aval.shape, e.inputs)
-            self._loop(k).equations.append(e)
-            self.home[out] = k
-            self.views[out] = contiguous(out, out.aval.shape)
-            self.writers[out] = 1 << k
-        elif kind == "reduce" and len(e.inputs) == 1:
+        elif kind == "window":
+            self._place_window(e)
+        elif kind == "update":
+            self._place_update(e)
+        elif kind == "scatter":
+            self._place_scatter(e)
+        elif kind == "cumulative" and e.primitive.recurrence is not None:
+            self._place_cumulative(e)
+        elif kind in ("elementwise", "check", "iota"):
+            self._compute(e, self.join(e.outputs[0].aval.shape, e.inputs))
+        elif kind in ("reduce", "argreduce"):
             (out,), (x,) = e.outputs, e.inputs
-            axes = e.params["axes"]
+            axes = axes_of(e)
             k = self.join(x.aval.shape, e.inputs, axes)
             loop = self._loop(k)
             loop.reductions.append(e)
             loop.axes = axes
             self._define(out, k)
-        elif kind == "dot" and e.params["contract"] == ((), ()) == e.params["batch"]:
-            self._place_outer(e)
         elif kind in ("loop", "branch"):
             self._place_control(e)
         elif kind != "dot" or not self._place_product(e):
-            for a in e.inputs:
-                self.store(a)
-            k = self._new(Library(e), self._dependencies(e.inputs))
-            for out in e.outputs:
-                self._define(out, k)
+            self._place_whole(e)
 
     def _place_control(self, e: Equation) -> None:
+        """A loop or branch: its operands in C order."""
         inputs = tuple([self._in_order(a) for a in e.inputs])
-        k = self._new(Control(e.replace(inputs=inputs)), self._dependencies(inputs))
+        plain = [a for a in inputs if not isinstance(a.aval, Stack)]
+        makers = 0
+        for a in inputs:
+            if isinstance(a.aval, Stack):
+                makers |= self.writers[a]  # type: ignore[index]
+        k = self._new(Control(e.replace(inputs=inputs)), plain, makers)
         for out in e.outputs:
-            self._define(out, k)
+            if isinstance(out.aval, Stack):
+                self.writers[out] = 1 << k
+            else:
+                self._define(out, k)
 
     def _in_order(self, a: Atom) -> Atom:
         """A value that lies in memory in C order: itself, or a copy."""
@@ -186,23 +129,88 @@ class _Scheduler:
         self.write(Write(a, contiguous(copy, a.aval.shape)), copy)
         return copy
 
+    def _place_whole(self, e: Equation) -> None:
+        """A kernel of one equation."""
+        k = self._new(Library(e), e.inputs)
+        for out in e.outputs:
+            self._define(out, k)
+
+    def _compute(self, e: Equation, k: int) -> None:
+        """An equation of loop `k`, with its result in registers until something else needs it."""
+        (out,) = e.outputs
+        self._loop(k).equations.append(e)
+        self.home[out] = k
+        self.views[out] = contiguous(out, out.aval.shape)
+        self.writers[out] = 1 << k
+
     def _place_gather(self, e: Equation) -> None:
         """Reads at computed places: an equation of a loop over the result, with an index per element."""
         (out,), (x, *indices) = e.outputs, e.inputs
-        assert isinstance(x, Var)
-        self.store(x)
-        shape = out.aval.shape
         axes = tuple(range(indices[0].aval.ndim))
-        spread = [self._spread(i, shape, axes) for i in indices]
-        k = self.join(shape, spread, (), self.writers.get(self.views[x].root, 0))
-        self._loop(k).equations.append(e.replace(inputs=(x, *spread)))
-        self.home[out] = k
-        self.views[out] = contiguous(out, shape)
-        self.writers[out] = 1 << k
+        spread = [self._spread(i, out.aval.shape, axes) for i in indices]
+        self._compute(e.replace(inputs=(x, *spread)), self.join(out.aval.shape, spread, elsewhere=(x,)))
+
+    def _place_window(self, e: Equation) -> None:
+        """Reads from a computed place on: an equation of a loop over the result."""
+        self._compute(e, self.join(e.outputs[0].aval.shape, (), elsewhere=e.inputs))
+
+    def _place_update(self, e: Equation) -> None:
+        """A copy of the operand, then a loop that writes from a computed place on."""
+        (out,), (x, update, *positions) = e.outputs, e.inputs
+        self._copy(x, out)
+        whole = contiguous(out, out.aval.shape)
+        window = View(out, update.aval.shape, 0, whole.strides)
+        self.write(Write(update, window, starts_of(positions, whole, update.aval.shape)), out, self.writers[out])
+
+    def _place_scatter(self, e: Equation) -> None:
+        """A copy of the operand, then a kernel that changes it."""
+        (out,), (x, updates, *indices) = e.outputs, e.inputs
+        self._copy(x, out)
+        if updates.aval.size and out.aval.size:
+            axes = tuple(range(indices[0].aval.ndim))
+            operands = (updates, *[self._spread(i, updates.aval.shape, axes) for i in indices])
+            kernel = Scatter(e.replace(inputs=operands), contiguous(out, out.aval.shape))
+            self.writers[out] |= 1 << self._new(kernel, operands, self.writers[out])
+
+    def _copy(self, x: Atom, out: Var) -> None:
+        """Fill the buffer of `out` with `x`.
+
+        What is in memory of the program is copied late, after all that has read it: if nothing reads it later, the
+        copy can go (see `inplace`). Anything else is written where it is computed.
+        """
+        root = self.views[x].root if isinstance(x, Var) else None
+        if root is not x:
+            self.store(x)
+        if root in self.buffers:
+            copy = Loop(out.aval.shape, writes=[Write(x, contiguous(out, out.aval.shape))])
+            self._define(out, self._new(copy, (x,), self.readers.get(root, 0)))
+        else:
+            self.write(Write(x, contiguous(out, out.aval.shape)), out)
+
+    def _place_cumulative(self, e: Equation) -> None:
+        """A step of a walk; equal walks that do not depend on each other run together."""
+        (out,) = e.outputs
+        key = out.aval.shape, e.params["axis"], e.params["reverse"]
+        for a in e.inputs:
+            self.store(a)
+        needed = self._closed(self._dependencies(e.inputs))
+        k = self.walks.get(key)
+        if k is None or needed >> k & 1 or len(self._walk(k).equations) >= MAX_RECURRENCES:
+            k = self.walks[key] = self._new(Walk(*key), e.inputs)
+        else:
+            self._depend(k, needed)
+            self._read(k, e.inputs)
+        self._walk(k).equations.append(e)
+        self._define(out, k)
+
+    def _walk(self, k: int) -> Walk:
+        walk = self.kernels[k]
+        assert isinstance(walk, Walk)
+        return walk
 
     def _spread(self, a: Atom, shape: Shape, axes: tuple[int, ...]) -> Atom:
-        """An operand repeated over the other axes of `shape`."""
-        if a.aval.shape == shape:
+        """An operand with its axes at `axes` of `shape`, repeated over the others."""
+        if axes == tuple(range(len(shape))):
             return a
         aval = make_aval(shape, a.aval.dtype)
         if isinstance(a, Literal):
@@ -212,37 +220,59 @@ class _Scheduler:
         self.views[out] = self.views[a].broadcast(shape, axes)
         return out
 
-    def _place_outer(self, e: Equation) -> None:
-        """A product without sums: an elementwise product of operands that are repeated along each other's axes."""
-        (out,), (x, y) = e.outputs, e.inputs
-        n = x.aval.ndim
-        spread = (
-            self._spread(x, out.aval.shape, tuple(range(n))),
-            self._spread(y, out.aval.shape, tuple(range(n, out.aval.ndim))),
-        )
-        self.place(Equation(registry["mul"], spread, {}, e.outputs, e.source))
-
     def _place_product(self, e: Equation) -> bool:
-        """A matrix product of floats, with transposes folded into its views; False for other dtypes."""
+        """A matrix product; one without sums, and those of integers and bools, are loops. False: not native."""
         (out,), (x, y) = e.outputs, e.inputs
-        if out.aval.dtype.name not in ("float32", "float64"):
+        dtype, contract, batch = out.aval.dtype, e.params["contract"], e.params["batch"]
+        if dtype.name not in ELEMENTS:
             return False
-        contract, batch = e.params["contract"], e.params["batch"]
         free = [
             tuple([i for i in range(v.aval.ndim) if i not in c and i not in b])
             for v, c, b in zip((x, y), contract, batch, strict=True)
         ]
+        if dtype.kind != "f" or not contract[0]:
+            self._place_products(e, free)
+            return True
         shape = x.aval.shape
         size = prod([shape[i] for i in batch[0]])
         depth = prod([shape[i] for i in contract[0]])
         rows, columns = (prod([v.aval.shape[i] for i in f]) for v, f in zip((x, y), free, strict=True))
+        if 0 in (size, rows, columns, depth):  # BLAS would leave the result as it is, or write where nothing is
+            zero = Literal(out.aval.dtype.type(0), make_aval((), out.aval.dtype))
+            self._fill(zero, contiguous(out, out.aval.shape), out)
+            return True
         left = self._matrix(x, (*batch[0], *free[0], *contract[0]), (size, rows, depth))
         right = self._matrix(y, (*batch[1], *contract[1], *free[1]), (size, depth, columns))
         whole = contiguous(out, (size, rows, columns))
         needed = self.writers.get(left.root, 0) | self.writers.get(right.root, 0)
-        k = self._new(Product(out.aval.dtype, left, right, whole), needed)
+        k = self._new(Product(dtype, left, right, whole), (), needed)
+        for root in (left.root, right.root):
+            self.readers[root] = self.readers.get(root, 0) | 1 << k
         self._define(out, k)
         return True
+
+    def _place_products(self, e: Equation, free: list[tuple[int, ...]]) -> None:
+        """All products of a matrix product, elementwise, of operands that are repeated along each other's axes; sums.
+
+        The loops are over (b, i, k, j).
+        """
+        (out,), (x, y) = e.outputs, e.inputs
+        batch, contract = e.params["batch"], e.params["contract"]
+        b, i, k = len(batch[0]), len(free[0]), len(contract[0])
+        left, right = (*batch[0], *free[0], *contract[0]), (*batch[1], *contract[1], *free[1])
+        n = len(left) + len(free[1])
+        shape = (*[x.aval.shape[a] for a in left], *[y.aval.shape[a] for a in free[1]])
+        places = {a: p for p, a in enumerate(left)}, dict(zip(right, [*range(b), *range(b + i, n)], strict=True))
+        factors = [
+            self._spread(v, shape, tuple([place[a] for a in range(v.aval.ndim)]))
+            for v, place in zip((x, y), places, strict=True)
+        ]
+        products = out if not k else Var(make_aval(shape, out.aval.dtype))
+        self.place(Equation(registry["mul"], tuple(factors), {}, (products,), e.source))
+        if k:
+            total = registry["reduce_any" if out.aval.dtype.kind == "b" else "reduce_sum"]
+            axes = tuple(range(b + i, b + i + k))
+            self.place(Equation(total, (products,), {"axes": axes}, e.outputs, e.source))
 
     def _matrix(self, x: Atom, axes: tuple[int, ...], shape: tuple[int, int, int]) -> View:
         """`x` with its axes in this order, as a batch of matrices that BLAS can read; copied if it must be."""
@@ -265,12 +295,14 @@ class _Scheduler:
             self._pad(e, out)
         elif name == "concatenate":
             self._concatenate(e, out)
+        elif name == "banded":
+            self._banded(e, out)
         elif len(e.inputs) == 1 and isinstance(e.inputs[0], Var):
             x = e.inputs[0]
-            view = view_of(e, self.views[x])
+            view = None if e.primitive.view is None else e.primitive.view(self.views[x], **e.params)
             if view is not None:
                 self.views[out] = view
-            elif name == "reshape":  # the elements in another order: written in the order of the result
+            elif e.primitive.traits.kind == "view":  # a reshape of another order: written in the order of the result
                 self.write(Write(x, contiguous(out, x.aval.shape)), out)
             else:
                 return False
@@ -280,21 +312,22 @@ class _Scheduler:
 
     def _pad(self, e: Equation, out: Var) -> None:
         x, fill = e.inputs
-        p = e.params
+        before, between = e.params["before"], e.params["between"]
         whole = contiguous(out, out.aval.shape)
-        self._fill(fill, whole, out)
-        step = tuple([i + 1 for i in p["between"]])
-        stop = tuple([b + (n - 1) * s + 1 if n else b for b, n, s in zip(p["before"], x.aval.shape, step, strict=True)])
-        self.write(Write(x, whole.sliced(p["before"], stop, step)), out)
+        step = tuple([i + 1 for i in between])
+        stop = tuple([b + (n - 1) * s + 1 if n else b for b, n, s in zip(before, x.aval.shape, step, strict=True)])
+        for box in [whole] if any(between) else _frame(whole, before, stop):
+            self._fill(fill, box, out)
+        self.write(Write(x, whole.sliced(before, stop, step)), out, self.writers.get(out, 0) if any(between) else 0)
 
     def _fill(self, value: Atom, target: View, out: Var) -> None:
         if isinstance(value, Literal):
-            self.write(Write(value, target), out, target.shape)
+            self.write(Write(value, target), out)
         else:
             spread = Var(value.aval)
             self.store(value)
             self.views[spread] = self.views[value].broadcast(target.shape, ())
-            self.write(Write(spread, target), out, target.shape)
+            self.write(Write(spread, target), out)
 
     def _concatenate(self, e: Equation, out: Var) -> None:
         axis, at = e.params["axis"], 0
@@ -306,10 +339,19 @@ class _Scheduler:
             self.write(Write(x, whole.sliced(start, stop, (1,) * len(whole.shape))), out)
             at += n
 
-    def write(self, write: Write, out: Var, shape: Shape | None = None) -> None:
-        """Store a value into (a part of) the buffer of `out`, after what has been stored there before."""
-        shape = write.value.aval.shape if shape is None else shape
-        k = self.join(shape, (write.value,), (), self.writers.get(out, 0))
+    def _banded(self, e: Equation, out: Var) -> None:
+        whole = contiguous(out, out.aval.shape)
+        for start, stop, value in e.params["boxes"]:
+            box = whole.sliced(start, stop, (1,) * len(start))
+            self.write(Write(Literal(value, make_aval(box.shape, out.aval.dtype)), box), out)
+        filled = self.writers[out]
+        for line, (offset, step) in zip(e.inputs, e.params["places"], strict=True):
+            self.write(Write(line, View(out, line.aval.shape, offset, (step,))), out, filled)
+
+    def write(self, write: Write, out: Var, after: int = 0) -> None:
+        """Store a value into (a part of) the buffer of `out`, after kernels (as bits) that write to the same places."""
+        positions = [s.position for s in write.starts]
+        k = self.join(write.target.shape, (write.value,), (), after, positions)
         self._loop(k).writes.append(write)
         self.views.setdefault(out, contiguous(out, out.aval.shape))
         self.writers[out] = self.writers.get(out, 0) | 1 << k
@@ -317,7 +359,7 @@ class _Scheduler:
 
     def store(self, atom: Atom) -> None:
         """Make sure that a value is in memory."""
-        if isinstance(atom, Var) and not isinstance(atom.aval, Stack):
+        if isinstance(atom, Var):
             root = self.views[atom].root
             k = self.home.get(root)
             if k is not None and root not in self.buffers:
@@ -345,11 +387,22 @@ class _Scheduler:
                 bits |= self.writers.get(self.views[a].root, 0)
         return bits
 
-    def _new(self, kernel: Kernel, dependencies: int) -> int:
+    def _new(self, kernel: Kernel, atoms: Sequence[Atom], after: int = 0) -> int:
+        """A kernel that reads `atoms` from memory, after the kernels `after` (as bits)."""
+        for a in atoms:
+            self.store(a)
         k = len(self.kernels)
         self.kernels.append(kernel)
-        self.after.append(self._closed(dependencies) | 1 << k)
+        self.after.append(self._closed(self._dependencies(atoms) | after) | 1 << k)
+        self._read(k, atoms)
         return k
+
+    def _read(self, k: int, atoms: Sequence[Atom]) -> None:
+        """Remember that kernel `k` reads `atoms` from memory."""
+        for a in atoms:
+            if isinstance(a, Var):
+                root = self.views[a].root
+                self.readers[root] = self.readers.get(root, 0) | 1 << k
 
     def _closed(self, bits: int) -> int:
         out = bits
@@ -359,7 +412,14 @@ class _Scheduler:
             bits ^= lowest
         return out
 
-    def join(self, shape: Shape, atoms: Sequence[Atom], axes: tuple[int, ...] = (), after: int = 0) -> int:
+    def join(
+        self,
+        shape: Shape,
+        atoms: Sequence[Atom],
+        axes: tuple[int, ...] = (),
+        after: int = 0,
+        elsewhere: Sequence[Atom] = (),
+    ) -> int:
         """The loop over `shape` in which something that reads `atoms` can run; a new one if there is none.
 
         Parameters
@@ -368,6 +428,8 @@ class _Scheduler:
             The axes of a reduction; all reductions of a loop are over the same axes.
         after
             Kernels (as bits) that must end before.
+        elsewhere
+            What is read from memory at other places than the index of the loop.
         """
         loops = self.loops.setdefault(shape, [])
         for k in reversed(loops[-CANDIDATES:]):
@@ -376,17 +438,16 @@ class _Scheduler:
                 continue
             if axes and loop.axes and loop.axes != axes:
                 continue
-            outside = [a for a in atoms if not self._inside(a, k)]
+            outside = [*[a for a in atoms if not self._inside(a, k)], *elsewhere]
             needed = self._closed(self._dependencies(outside) | after)
             if needed >> k & 1:
                 continue
             for a in outside:
                 self.store(a)
             self._depend(k, needed)
+            self._read(k, outside)
             return k
-        for a in atoms:
-            self.store(a)
-        loops.append(self._new(Loop(shape), self._dependencies(atoms) | after))
+        loops.append(self._new(Loop(shape), (*atoms, *elsewhere), after))
         return loops[-1]
 
     def _inside(self, a: Atom, k: int) -> bool:
@@ -420,6 +481,18 @@ class _Scheduler:
         return out
 
 
+def _frame(whole: View, start: Shape, stop: Shape) -> list[View]:
+    """Boxes that cover what lies outside of a box, without overlap."""
+    boxes, low, high = [], [0] * len(start), list(whole.shape)
+    for axis, (b, e) in enumerate(zip(start, stop, strict=True)):
+        for first, last in ((0, b), (e, whole.shape[axis])):
+            ends = [*low[:axis], first, *low[axis + 1 :]], [*high[:axis], last, *high[axis + 1 :]]
+            if all([i < j for i, j in zip(*ends, strict=True)]):
+                boxes.append(whole.sliced(tuple(ends[0]), tuple(ends[1]), (1,) * len(start)))
+        low[axis], high[axis] = b, e
+    return boxes
+
+
 def _readable(view: View) -> bool:
     """Whether BLAS can read each matrix of the batch: one stride is 1, the other at least the length it steps over."""
     _, rows, columns = view.shape
@@ -429,4 +502,4 @@ def _readable(view: View) -> bool:
     return by_rows or by_columns
 
 
-__all__ = ["Control", "Kernel", "Library", "Loop", "Product", "Schedule", "Write", "schedule"]
+__all__ = ["Kernel", "Library", "Loop", "Product", "Schedule", "Write", "schedule"]

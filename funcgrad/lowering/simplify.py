@@ -1,8 +1,9 @@
 """First stage of lowering: one flat Program, without repetition.
 
 In: a Program as traced. Out: an equal Program in which calls are inlined, an operation that was written twice is
-computed once, exact operations on constants are folded, and dead equations are gone. It happens here and nowhere
-earlier: differentiating first keeps the order of cotangent sums.
+computed once, exact operations on constants are folded, arrays that are constant but for a few diagonals are kept as
+these (`diagonals`), and dead equations are gone. It happens here and nowhere earlier: differentiating first keeps the
+order of cotangent sums.
 
     a = mul x 2.0; b = call[f] x; c = add a b     with f: mul x 2.0     becomes     a = mul x 2.0; c = add a a
 """
@@ -17,6 +18,7 @@ import numpy as np
 from funcgrad.control.hoist import hoist
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Var, static_key
+from funcgrad.lowering.diagonals import along_diagonals
 from funcgrad.transforms.prune import prune
 
 
@@ -30,8 +32,14 @@ def _simplify(program: Program) -> Program:
     env: dict[Any, Atom] = {v: v for v in program.inputs}
     state.visit(program.equations, env)
     outputs = tuple([_read(env, a) for a in program.outputs])
-    flat = Program(program.inputs, tuple(state.equations), outputs, program.name, program.input_names)
-    return checked(prune(flat))
+    flat = _with(program, state, outputs)
+    state = _State()
+    outputs = along_diagonals(flat, state)
+    return checked(flat if outputs is None else _with(program, state, outputs))
+
+
+def _with(program: Program, state: _State, outputs: tuple[Atom, ...]) -> Program:
+    return prune(Program(program.inputs, tuple(state.equations), outputs, program.name, program.input_names))
 
 
 def _with_simple_bodies(e: Equation) -> Equation:
@@ -91,7 +99,7 @@ class _State:
 def _folded(e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
     """The results of an exact elementwise operation on constants, as constants."""
     traits = e.primitive.traits
-    if traits.kind == "index" and len(inputs) == 1 and isinstance(inputs[0], Literal):
+    if traits.kind in ("view", "window", "gather") and isinstance(inputs[0], Literal):
         return (Literal(inputs[0].value, e.outputs[0].aval),)  # a constant, moved, is the same constant
     if not (traits.exact and traits.kind == "elementwise" and inputs):
         return None

@@ -11,6 +11,7 @@ from funcgrad.base.errors import ShapeError
 from funcgrad.core.ir import Aval, make_aval
 from funcgrad.core.primitive import Linear, Traits
 from funcgrad.core.trace import bind1
+from funcgrad.ops import scalar
 from funcgrad.ops.broadcasting import align
 from funcgrad.ops.elementwise import elementwise
 from funcgrad.ops.op import ALL, INEXACT, NUMERIC, SMOOTH, Domain, Op, Operand, apply, full_like, zeros_of
@@ -31,6 +32,7 @@ def _add_transpose(cts: Any, x: Any, y: Any) -> Any:
 
 
 add_p = elementwise(add, numpy=np.add, dtypes=ALL, exact=True, zero="sum", domain=SMOOTH)
+add_p.emit = scalar.add
 add_p.def_jvp(lambda x_dot, z, x, y: x_dot, lambda y_dot, z, x, y: y_dot)
 add_p.transpose = _add_transpose
 
@@ -48,6 +50,7 @@ def _sub_transpose(cts: Any, x: Any, y: Any) -> Any:
 
 
 sub_p = elementwise(sub, numpy=np.subtract, dtypes=NUMERIC, exact=True, zero="sum", domain=SMOOTH)
+sub_p.emit = scalar.instruction("sub", "isub")
 sub_p.def_jvp(lambda x_dot, z, x, y: x_dot, lambda y_dot, z, x, y: neg(y_dot))
 sub_p.transpose = _sub_transpose
 sub_p.neutral = {1: 0}  # x - 0.0 is x, also for -0.0
@@ -61,6 +64,7 @@ def neg(x: Operand) -> Any:
 
 
 neg_p = elementwise(neg, numpy=np.negative, dtypes=NUMERIC, exact=True, domain=SMOOTH)
+neg_p.emit = lambda b, dtype, x: b.neg(x) if dtype.kind == "f" else b.isub(0, x)
 neg_p.def_linear()
 neg_p.transpose = lambda cts, x: (neg(cts[0]),)
 
@@ -77,6 +81,7 @@ def _mul_transpose(cts: Any, x: Any, y: Any) -> Any:
 
 
 mul_p = elementwise(mul, numpy=np.multiply, dtypes=ALL, exact=True, zero="product", domain=SMOOTH)
+mul_p.emit = scalar.mul
 mul_p.def_jvp(
     lambda x_dot, z, x, y: mul(x_dot, y),  # d(x y) = dx y + x dy
     lambda y_dot, z, x, y: mul(x, y_dot),
@@ -103,6 +108,7 @@ div_p = elementwise(
         (1.0, inf): ((0.0, 0.0), (0.0, 0.0)),
     }),
 )  # fmt: skip
+div_p.emit = scalar.instruction("div")
 div_p.def_jvp(
     lambda x_dot, z, x, y: div(x_dot, y),  # d(x / y) = (dx - z dy) / y
     lambda y_dot, z, x, y: neg(div(mul(y_dot, z), y)),
@@ -154,8 +160,10 @@ def _select_batch(size: int, args: Any, dims: Any) -> Any:
 
 
 select_p = Op(select, Traits(exact=True, zero="source", kind="elementwise"), domain=SMOOTH)
+select_p.flops = 0
 select_p.abstract = _select_abstract
 select_p.evaluate = lambda c, x, y: (np.where(c, x, y)[()],)
+select_p.emit = scalar.instruction("select")
 select_p.batch = _select_batch
 select_p.jvp = _select_jvp
 select_p.transpose = _select_transpose
@@ -180,9 +188,10 @@ mask_mul_p = elementwise(
     evaluate=lambda t, c: np.where(t == 0, t, t * c)[()],
     domain=Domain(smooth="bilinear; its zeros are tested with transforms.mask"),
 )  # fmt: skip
+mask_mul_p.emit = lambda b, dtype, t, c: b.select(b.eq(t, 0.0), t, b.mul(t, c))
 mask_mul_p.def_jvp(lambda t_dot, z, t, c: mask_mul(t_dot, c), lambda c_dot, z, t, c: mask_mul(t, c_dot))
 mask_mul_p.transpose = _mask_mul_transpose
-mask_mul_p.neutral = {1: 1}
+mask_mul_p.neutral = {0: 1, 1: 1}
 mul_p.guarded = mask_mul_p
 
 
@@ -203,6 +212,7 @@ mask_both_p = elementwise(
     evaluate=lambda t, c: np.where(t == 0, t, np.where(c == 0, c, t * c))[()],
     domain=Domain(smooth="bilinear; its zeros are tested with transforms.mask"),
 )  # fmt: skip
+mask_both_p.emit = lambda b, dtype, t, c: b.select(b.eq(t, 0.0), t, b.select(b.eq(c, 0.0), c, b.mul(t, c)))
 mask_both_p.def_jvp(lambda t_dot, z, t, c: mask_both(t_dot, c), lambda c_dot, z, t, c: mask_both(t, c_dot))
 mask_both_p.transpose = _mask_both_transpose
 mask_mul_p.guarded = mask_both_p
@@ -218,6 +228,7 @@ mask_div_p = elementwise(
     evaluate=lambda t, c: np.where(t == 0, t, t / c)[()],
     domain=Domain((-2.0, 0.5), (2.0, 2.0), smooth="linear in t; its zeros are tested with transforms.mask"),
 )  # fmt: skip
+mask_div_p.emit = lambda b, dtype, t, c: b.select(b.eq(t, 0.0), t, b.div(t, c))
 mask_div_p.def_jvp(
     lambda t_dot, z, t, c: mask_div(t_dot, c),  # d(t / c) = dt / c - t / c dc / c
     lambda c_dot, z, t, c: neg(mask_mul(mask_div(t, c), div(c_dot, c))),
@@ -236,4 +247,6 @@ def stop_gradient(x: Operand) -> Any:
 
 stop_gradient_p = elementwise(stop_gradient, numpy=None, dtypes=ALL, exact=True, evaluate=lambda x: x,
                               domain=Domain(smooth="its derivative is zero"))  # fmt: skip
+stop_gradient_p.flops = 0
+stop_gradient_p.emit = lambda b, dtype, x: x
 stop_gradient_p.def_no_derivative("that is its purpose")

@@ -13,9 +13,10 @@ from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Traits
 from funcgrad.core.trace import bind1
 from funcgrad.ops.op import LINEAR, NUMERIC, Op, Operand, aval_of, constant, literal_of
+from funcgrad.ops.reductions import total
 
 Axes = tuple[int, ...]
-MOVE = Traits(exact=True, kind="index")
+MOVE = Traits(exact=True, kind="view")
 
 # -- broadcast
 
@@ -62,6 +63,7 @@ broadcast_p.abstract = _broadcast_abstract
 broadcast_p.evaluate = _broadcast_evaluate
 broadcast_p.batch = _broadcast_batch
 broadcast_p.def_linear()
+broadcast_p.view = lambda x, *, shape, axes: x.broadcast(shape, axes)
 broadcast_p.transpose = lambda cts, x, *, shape, axes: (
     reduce_sum(cts[0], tuple(i for i in range(len(shape)) if i not in axes)),
 )
@@ -107,6 +109,7 @@ reshape_p.abstract = _reshape_abstract
 reshape_p.evaluate = lambda x, *, shape: (np.reshape(x, shape),)
 reshape_p.batch = _reshape_batch
 reshape_p.def_linear()
+reshape_p.view = lambda x, *, shape: x.reshaped(shape)
 reshape_p.transpose = lambda cts, x, *, shape: (reshape(cts[0], x.aval.shape),)
 
 
@@ -139,6 +142,7 @@ transpose_p.abstract = lambda x, *, axes: (make_aval(tuple(x.shape[a] for a in a
 transpose_p.evaluate = lambda x, *, axes: (np.transpose(x, axes),)
 transpose_p.batch = _transpose_batch
 transpose_p.def_linear()
+transpose_p.view = lambda x, *, axes: x.permuted(axes)
 transpose_p.transpose = lambda cts, x, *, axes: (transpose(cts[0], tuple(np.argsort(axes).tolist())),)
 
 
@@ -210,5 +214,6 @@ reduce_sum_p = Op(reduce_sum, Traits(kind="reduce"), dtypes=NUMERIC, domain=LINE
 reduce_sum_p.abstract = lambda x, *, axes: (make_aval(reduced(x.shape, axes), x.dtype),)
 reduce_sum_p.evaluate = lambda x, *, axes: (np.add.reduce(last(x, axes), axis=-1, dtype=x.dtype),)
 reduce_sum_p.batch = batch_reduce(reduce_sum_p)
+reduce_sum_p.reduction = total
 reduce_sum_p.def_linear()
 reduce_sum_p.transpose = lambda cts, x, *, axes: (_broadcast_back(cts[0], x.aval, axes),)

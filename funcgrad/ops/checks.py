@@ -52,3 +52,4 @@ check_fits_p.evaluate = _evaluate
 check_fits_p.batch = batch_elementwise(check_fits_p)
 check_fits_p.def_no_derivative("its result is an integer")
 check_fits_p.fault = _fault
+check_fits_p.check = lambda b, dtype, x, *, low, high, target: (x, b.or_(b.lt(x, low), b.gt(x, high)))

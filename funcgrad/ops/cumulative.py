@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import BOOL, is_inexact
+from funcgrad.base.dtypes import BOOL, FLOAT, Dtype, highest, is_inexact, lowest
 from funcgrad.base.errors import DtypeError, ShapeError
 from funcgrad.core.ir import Aval, make_aval
-from funcgrad.core.primitive import Traits
+from funcgrad.core.primitive import Primitive, Recurrence, Traits
 from funcgrad.core.trace import bind1
-from funcgrad.ops.arithmetic import add, div, mul, select
+from funcgrad.ops.arithmetic import add, add_p, div, mul, mul_p, select
 from funcgrad.ops.broadcasting import align
 from funcgrad.ops.comparison import eq, isnan, logical_or
+from funcgrad.ops.extrema import maximum_p, minimum_p
 from funcgrad.ops.movement import convert, pad, slice_
 from funcgrad.ops.op import (
     ALL,
@@ -77,6 +78,17 @@ def attains(x: Operand, extreme: Operand) -> Any:
     """Where `x` equals a maximum or minimum that it was among; a NaN does, since it made the extreme NaN."""
     hit = eq(x, extreme)
     return logical_or(hit, isnan(x)) if is_inexact(aval_of(x).dtype) else hit
+
+
+def _stepwise(combine: Primitive, start: Callable[[Dtype], float]) -> Recurrence:
+    """Each step combines the result so far with the next element; `start` leaves the first as it is."""
+
+    def step(b: Any, dtype: Dtype, state: list[Any], x: Any) -> tuple[list[Any], Any]:
+        assert combine.emit is not None
+        total = combine.emit(b, dtype, state[0], x)
+        return [total], total
+
+    return Recurrence(lambda dtype: ((dtype, start(dtype)),), step)
 
 
 def _running(function: Callable[..., Any], ufunc: np.ufunc, dtypes: str, domain: Domain, exact: bool) -> Op:
@@ -149,7 +161,7 @@ def _recurrence_evaluate(a: Any, b: Any, keep: Any, *, axis: int, reverse: bool)
     everywhere = bool(keep[1:].all())
     for k in range(1, len(b)):
         past = a[k] * h[k - 1]
-        h[k] = (past if everywhere else np.where(keep[k], past, 0)) + b[k]
+        h[k] = past + b[k] if everywhere else np.where(keep[k], past + b[k], b[k])
     return (out,)
 
 
@@ -160,6 +172,17 @@ def _recur(a: list[Any], b: list[Any], keep: list[bool]) -> list[Any]:
         h = a_k * h + b_k if keep_k else b_k
         out.append(h)
     return out
+
+
+def _recurrence_start(dtype: Dtype) -> tuple[tuple[Dtype, float], ...]:
+    return (FLOAT, 0), (BOOL, 0)  # the past, in double precision, and whether there is one
+
+
+def _recurrence_step(b: Any, dtype: Dtype, state: list[Any], a: Any, drive: Any, keep: Any) -> tuple[list[Any], Any]:
+    h, begun = state
+    a, drive = b.convert(a, h.type), b.convert(drive, h.type)
+    h = b.select(b.and_(keep, begun), b.add(b.mul(a, h), drive), drive)
+    return [h, b.constant(begun.type, 1)], b.convert(h, h.type.with_element("double" if dtype == FLOAT else "float"))
 
 
 def _recurrence_jvp(primal: Any, primals: Any, tangents: Any, *, axis: int, reverse: bool) -> Any:
@@ -192,6 +215,7 @@ linear_recurrence_p.abstract = _recurrence_abstract
 linear_recurrence_p.evaluate = _recurrence_evaluate
 linear_recurrence_p.jvp = _recurrence_jvp
 linear_recurrence_p.transpose = _recurrence_transpose
+linear_recurrence_p.recurrence = Recurrence(_recurrence_start, _recurrence_step)
 linear_recurrence_p.batch = batch_along(linear_recurrence_p)
 
 # -- cumulative sum
@@ -203,6 +227,7 @@ def cumsum(x: Operand, axis: int, reverse: bool = False) -> Any:
 
 
 cumsum_p = _running(cumsum, np.add, NUMERIC, LINEAR, exact=False)
+cumsum_p.recurrence = _stepwise(add_p, lambda dtype: -0.0)
 cumsum_p.def_linear()
 cumsum_p.transpose = lambda cts, x, *, axis, reverse: (cumsum(cts[0], axis, not reverse),)
 
@@ -226,6 +251,7 @@ def _cumprod_jvp(x_dot: Any, y: Any, x: Any, *, axis: int, reverse: bool) -> Any
 
 
 cumprod_p = _running(cumprod, np.multiply, NUMERIC, SMOOTH, exact=False)
+cumprod_p.recurrence = _stepwise(mul_p, lambda dtype: 1)
 cumprod_p.def_jvp(_cumprod_jvp)
 cumprod_p.decline("transpose", "it is not linear")
 
@@ -262,9 +288,11 @@ def _record_jvp(x_dot: Any, y: Any, x: Any, *, axis: int, reverse: bool) -> Any:
 
 _RECORDS = Domain(smooth="its kinks are ties of two elements")
 cummax_p = _running(cummax, np.maximum, ALL, _RECORDS, exact=True)
+cummax_p.recurrence = _stepwise(maximum_p, lowest)
 cummax_p.def_jvp(_record_jvp)
 cummax_p.decline("transpose", "it is not linear")
 
 cummin_p = _running(cummin, np.minimum, ALL, _RECORDS, exact=True)
+cummin_p.recurrence = _stepwise(minimum_p, highest)
 cummin_p.def_jvp(_record_jvp)
 cummin_p.decline("transpose", "it is not linear")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.ops import scalar, vecmath
 from funcgrad.ops.arithmetic import add, div, mul, neg, select, sub
 from funcgrad.ops.comparison import eq, isinf, logical_and
 from funcgrad.ops.elementwise import elementwise
@@ -38,6 +39,7 @@ def exp(x: Operand) -> Any:
 
 
 exp_p = elementwise(exp, numpy=np.exp, dtypes=INEXACT, domain=SMOOTH)
+exp_p.emit = scalar.of_floats(vecmath.exp)
 exp_p.def_jvp(lambda x_dot, y, x: mul(x_dot, y))  # d exp x = exp x dx
 
 
@@ -61,6 +63,7 @@ def exp2(x: Operand) -> Any:
 
 
 exp2_p = elementwise(exp2, numpy=np.exp2, dtypes=INEXACT, domain=SMOOTH)
+exp2_p.emit = scalar.of_floats(vecmath.exp2)
 exp2_p.def_jvp(lambda x_dot, y, x: mul(x_dot, mul(y, LN2)))  # d 2^x = ln 2 2^x dx
 
 
@@ -84,6 +87,7 @@ def expm1(x: Operand) -> Any:
 
 
 expm1_p = elementwise(expm1, numpy=np.expm1, dtypes=INEXACT, domain=SMOOTH)
+expm1_p.emit = scalar.of_floats(vecmath.expm1)
 expm1_p.def_jvp(lambda x_dot, y, x: mul(x_dot, exp(x)))  # d (exp x - 1) = exp x dx; y + 1 would cancel
 
 # -- log
@@ -109,6 +113,7 @@ def log(x: Operand) -> Any:
 
 
 log_p = elementwise(log, numpy=np.log, dtypes=INEXACT, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))}))
+log_p.emit = scalar.of_floats(vecmath.log)
 log_p.def_jvp(lambda x_dot, y, x: div(x_dot, x))  # d log x = dx / x
 
 
@@ -132,6 +137,7 @@ def log2(x: Operand) -> Any:
 
 
 log2_p = elementwise(log2, numpy=np.log2, dtypes=INEXACT, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))}))
+log2_p.emit = scalar.of_floats(vecmath.log2)
 log2_p.def_jvp(lambda x_dot, y, x: div(mul(x_dot, 1 / LN2), x))  # d log2 x = dx / (x ln 2)
 
 
@@ -155,6 +161,7 @@ def log10(x: Operand) -> Any:
 
 
 log10_p = elementwise(log10, numpy=np.log10, dtypes=INEXACT, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))}))
+log10_p.emit = scalar.of_floats(vecmath.log10)
 log10_p.def_jvp(lambda x_dot, y, x: div(mul(x_dot, 1 / LN10), x))  # d log10 x = dx / (x ln 10)
 
 
@@ -178,6 +185,7 @@ def log1p(x: Operand) -> Any:
 
 
 log1p_p = elementwise(log1p, numpy=np.log1p, dtypes=INEXACT, domain=Domain(-0.8, 3.0, at={(-1.0,): ((inf,), (-inf,))}))
+log1p_p.emit = scalar.of_floats(vecmath.log1p)
 log1p_p.def_jvp(lambda x_dot, y, x: div(x_dot, add(x, 1.0)))  # d log(1 + x) = dx / (1 + x)
 
 # -- sigmoid
@@ -218,6 +226,7 @@ sigmoid_p = elementwise(
         (inf,): ((0.0,), (0.0,)),
     }),
 )  # fmt: skip
+sigmoid_p.emit = scalar.of_floats(vecmath.sigmoid)
 sigmoid_p.def_jvp(lambda x_dot, y, x: mul(x_dot, mul(y, sigmoid(neg(x)))))  # d s(x) = s(x) s(-x) dx
 
 # -- logaddexp
@@ -259,6 +268,7 @@ def _shares(second: float) -> Domain:
 
 
 logaddexp_p = elementwise(logaddexp, numpy=np.logaddexp, dtypes=REAL, domain=_shares(0.25))
+logaddexp_p.emit = scalar.of_floats(vecmath.logaddexp)
 logaddexp_p.def_jvp(
     lambda x_dot, z, x, y: mul(x_dot, sigmoid(_gap(x, y))),  # dz = s(x - y) dx + s(y - x) dy
     lambda y_dot, z, x, y: mul(y_dot, sigmoid(_gap(y, x))),
@@ -285,6 +295,7 @@ def logaddexp2(x: Operand, y: Operand) -> Any:
 
 
 logaddexp2_p = elementwise(logaddexp2, numpy=np.logaddexp2, dtypes=REAL, domain=_shares(LN2 / 4))
+logaddexp2_p.emit = scalar.of_floats(vecmath.logaddexp2)
 logaddexp2_p.def_jvp(
     # dz = s(ln2 (x - y)) dx + s(ln2 (y - x)) dy
     lambda x_dot, z, x, y: mul(x_dot, sigmoid(mul(_gap(x, y), LN2))),

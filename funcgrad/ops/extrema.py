@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.base.dtypes import Dtype
 from funcgrad.ops.arithmetic import mul, select
 from funcgrad.ops.comparison import eq, gt, isnan, logical_or, lt
 from funcgrad.ops.elementwise import elementwise
 from funcgrad.ops.op import ALL, Domain, Operand, apply
+from funcgrad.ops.scalar import Emitter, compare
 
 
 def _kinks(at_nan: tuple[float, float]) -> Domain:
@@ -41,6 +43,17 @@ def _choose(numpy: Any) -> Callable[[Any, Any], Any]:
         return np.where(ties, y, out)[()] if np.any(ties) else out
 
     return evaluate
+
+
+def _pick(how: str, nan: int) -> Emitter:
+    """x where it compares so with y, or where operand number `nan` is NaN; else y."""
+    compared = compare(how)
+
+    def emit(b: Any, dtype: Dtype, *values: Any) -> Any:
+        takes = compared(b, dtype, *values)
+        return b.select(b.or_(takes, b.isnan(values[nan])) if dtype.kind == "f" else takes, *values)
+
+    return emit
 
 
 def _half(x_dot: Any) -> Any:
@@ -78,6 +91,7 @@ maximum_p = elementwise(
     maximum, numpy=np.maximum, dtypes=ALL, exact=True, domain=NAN_WINS,
     evaluate=_choose(np.maximum),
 )  # fmt: skip
+maximum_p.emit = _pick("gt", nan=0)
 maximum_p.def_jvp(
     lambda x_dot, z, x, y: _larger(x_dot, x, y),  # d max(x, y) = dx if x > y, dx / 2 if x = y, else 0
     lambda y_dot, z, x, y: _larger(y_dot, y, x),
@@ -112,6 +126,7 @@ minimum_p = elementwise(
     minimum, numpy=np.minimum, dtypes=ALL, exact=True, domain=NAN_WINS,
     evaluate=_choose(np.minimum),
 )  # fmt: skip
+minimum_p.emit = _pick("lt", nan=0)
 minimum_p.def_jvp(
     lambda x_dot, z, x, y: _smaller(x_dot, x, y),  # d min(x, y) = dx if x < y, dx / 2 if x = y, else 0
     lambda y_dot, z, x, y: _smaller(y_dot, y, x),
@@ -147,6 +162,7 @@ fmax_p = elementwise(
     fmax, numpy=np.fmax, dtypes=ALL, exact=True, domain=NAN_LOSES,
     evaluate=_choose(np.fmax),
 )  # fmt: skip
+fmax_p.emit = _pick("gt", nan=1)
 fmax_p.def_jvp(
     lambda x_dot, z, x, y: _larger_number(x_dot, x, y),  # as maximum, but NaN has no share
     lambda y_dot, z, x, y: _larger_number(y_dot, y, x),
@@ -180,6 +196,7 @@ fmin_p = elementwise(
     fmin, numpy=np.fmin, dtypes=ALL, exact=True, domain=NAN_LOSES,
     evaluate=_choose(np.fmin),
 )  # fmt: skip
+fmin_p.emit = _pick("lt", nan=1)
 fmin_p.def_jvp(
     lambda x_dot, z, x, y: _smaller_number(x_dot, x, y),  # as minimum, but NaN has no share
     lambda y_dot, z, x, y: _smaller_number(y_dot, y, x),

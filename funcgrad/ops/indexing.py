@@ -19,10 +19,11 @@ from funcgrad.base.errors import ShapeError
 from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Linear, Traits
 from funcgrad.core.trace import bind1
-from funcgrad.ops.arithmetic import add, add_p, div, mul, select
+from funcgrad.ops.arithmetic import add, add_p, div, mul, mul_p, select
 from funcgrad.ops.broadcasting import align, reshape
 from funcgrad.ops.comparison import eq
 from funcgrad.ops.cumulative import attains, extend, linear_recurrence, previous, section
+from funcgrad.ops.extrema import maximum_p, minimum_p
 from funcgrad.ops.movement import convert, iota
 from funcgrad.ops.op import ALL, LINEAR, SMOOTH, Domain, Op, Operand, aval_of, constant, full_like, zeros_of
 from funcgrad.ops.positions import (
@@ -316,8 +317,8 @@ def _scatter_add_transpose(cts: Any, x: Any, updates: Any, *indices: Any, mode: 
 
 scatter_add_p = _scatter(scatter_add, np.add, Traits(zero="source", kind="scatter"), ALL, LINEAR)
 scatter_add_p.def_linear(0, 1)
-scatter_add_p.transpose = _scatter_add_transpose
 scatter_add_p.combine = add_p
+scatter_add_p.transpose = _scatter_add_transpose
 scatter_add_p.add_onto = lambda total, *operands, mode: bind1(scatter_add_p, total, *operands, mode=mode)
 
 # -- scatter_mul
@@ -384,6 +385,7 @@ def _one_by_one(x: Any, u: Any, u_dot: Any, place: Any) -> Any:
 
 
 scatter_mul_p = _scatter(scatter_mul, np.multiply, Traits(kind="scatter"), ALL, SMOOTH)
+scatter_mul_p.combine = mul_p
 scatter_mul_p.jvp = _scatter_mul_jvp
 scatter_mul_p.decline("transpose", "it is not linear")
 
@@ -456,9 +458,11 @@ def _extreme_jvp(primal: Any, primals: Any, tangents: Any, *, mode: str) -> Any:
 
 _TIES = Domain(smooth="its kinks are ties of two elements")
 scatter_min_p = _scatter(scatter_min, np.minimum, Traits(exact=True, kind="scatter"), ALL, _TIES)
+scatter_min_p.combine = minimum_p
 scatter_min_p.jvp = _extreme_jvp
 scatter_min_p.decline("transpose", "it is not linear")
 
 scatter_max_p = _scatter(scatter_max, np.maximum, Traits(exact=True, kind="scatter"), ALL, _TIES)
+scatter_max_p.combine = maximum_p
 scatter_max_p.jvp = _extreme_jvp
 scatter_max_p.decline("transpose", "it is not linear")

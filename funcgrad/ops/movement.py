@@ -1,4 +1,4 @@
-"""Movement of data: convert, reverse, slice, pad, concatenate, iota.
+"""Movement of data: convert, reverse, slice, pad, concatenate, iota, banded.
 
 All are exact, and all but `iota` are linear: the tangent is the same movement of the tangent.
 """
@@ -6,6 +6,7 @@ All are exact, and all but `iota` are linear: the tangent is the same movement o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from funcgrad.base.errors import ShapeError
 from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Linear, Traits
 from funcgrad.core.trace import bind1
+from funcgrad.ops import scalar
 from funcgrad.ops.arithmetic import select, sub
 from funcgrad.ops.broadcasting import MOVE, align, broadcast, reduce_sum
 from funcgrad.ops.op import LINEAR, Op, Operand, aval_of, constant, literal_of, zeros_of
@@ -63,8 +65,10 @@ def _convert(x: Any, *, dtype: Dtype, weak: bool) -> Any:
 
 
 convert_p = Op(convert, Traits(exact=True, kind="elementwise"), domain=LINEAR)
+convert_p.flops = 0
 convert_p.abstract = lambda x, *, dtype, weak: (make_aval(x.shape, dtype, weak),)
 convert_p.evaluate = lambda x, **params: (_convert(x, **params),)
+convert_p.emit = scalar.convert
 convert_p.hidden_params = {"weak": False}
 convert_p.batch = lambda size, args, dims, *, dtype, weak: (convert_p_bind(args[0], dtype), dims)
 
@@ -100,6 +104,7 @@ reverse_p.batch = lambda size, args, dims, *, axes: (
     dims,
 )
 reverse_p.def_linear()
+reverse_p.view = lambda x, *, axes: x.reversed(axes)
 reverse_p.transpose = lambda cts, x, *, axes: (reverse(cts[0], axes),)
 
 # -- slice and pad
@@ -140,6 +145,7 @@ slice_p.evaluate = lambda x, *, start, stop, step: (
 )
 slice_p.batch = _slice_batch
 slice_p.def_linear()
+slice_p.view = lambda x, *, start, stop, step: x.sliced(start, stop, step)
 slice_p.transpose = _slice_transpose
 
 
@@ -277,9 +283,55 @@ def _iota_evaluate(*, shape: Shape, dtype: Dtype, axis: int) -> tuple[Any]:
     return (np.broadcast_to(column.reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape),)
 
 
-iota_p = Op(iota, MOVE)
+iota_p = Op(iota, Traits(exact=True, kind="iota"))
 iota_p.abstract = lambda *, shape, dtype, axis: (make_aval(shape, dtype),)
 iota_p.evaluate = _iota_evaluate
 iota_p.def_no_derivative("it has no operands")
 iota_p.decline("batch", "it has no operands")
 iota_p.decline("transpose", "it has no operands")
+
+# -- banded: written by lowering.diagonals
+
+
+def banded(
+    *lines: Operand,
+    shape: Shape,
+    dtype: Dtype,
+    boxes: tuple[tuple[Shape, Shape, Any], ...],
+    places: tuple[tuple[int, int], ...],
+) -> Any:
+    """An array of constants with vectors written over them.
+
+    `boxes` are start, stop and constant of parts that cover it; the elements of a line lie, in C order, at
+    ``offset + i * step``, where `places` has offset and step.
+    """
+    return bind1(banded_p, *lines, shape=shape, dtype=dtype, boxes=boxes, places=places)
+
+
+def _banded_abstract(*lines: Aval, shape: Shape, dtype: Dtype, boxes: Any, places: Any) -> tuple[Aval]:
+    for line, (offset, step) in zip(lines, places, strict=True):
+        last = offset + (line.size - 1) * step
+        if line.dtype != dtype or line.ndim != 1 or not line.size or step < 1 or offset < 0 or last >= prod(shape):
+            raise ShapeError(f"banded: {line} from {offset} by {step} in shape {shape}")
+    for start, stop, _ in boxes:
+        if not all(0 <= b < e <= n for b, e, n in zip(start, stop, shape, strict=True)):
+            raise ShapeError(f"banded: a box from {start} to {stop} in shape {shape}")
+    return (make_aval(shape, dtype),)
+
+
+def _banded_evaluate(*lines: Any, shape: Shape, dtype: Dtype, boxes: Any, places: Any) -> tuple[Any]:
+    out = np.empty(shape, dtype)
+    for start, stop, value in boxes:
+        out[tuple(slice(b, e) for b, e in zip(start, stop, strict=True))] = value
+    flat = out.reshape(-1)
+    for line, (offset, step) in zip(lines, places, strict=True):
+        flat[offset : offset + (len(line) - 1) * step + 1 : step] = line
+    return (out,)
+
+
+banded_p = Op(banded, Traits(exact=True, kind="index"))
+banded_p.abstract = _banded_abstract
+banded_p.evaluate = _banded_evaluate
+banded_p.def_no_derivative("it is written after all transforms")
+banded_p.decline("batch", "it is written after all transforms")
+banded_p.decline("transpose", "it is written after all transforms")

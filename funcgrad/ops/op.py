@@ -6,6 +6,7 @@
 
     tanh_p = elementwise(tanh, numpy=np.tanh, dtypes=INEXACT, domain=Domain(-3, 3))
     tanh_p.def_jvp(lambda x_dot, y, x: mul(x_dot, sub(1.0, square(y))))   # d tanh x = (1 - tanh^2 x) dx
+    tanh_p.emit = of_floats(vecmath.tanh)                                  # as instructions
 
 Functions here and in the rest of `ops` are strict: operands of a primitive have equal shapes and dtypes; a
 Python scalar stands for a constant of the type of its neighbour. Broadcasting and promotion are the business of

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import INT
+from funcgrad.base.dtypes import INT, Dtype
 from funcgrad.base.errors import DtypeError, OutOfBoundsError, ParameterError, ShapeError
 from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Traits
@@ -69,6 +69,11 @@ def _fault(position: int, *, axis: int, length: int, window: int, of: str) -> Ou
     return OutOfBoundsError(f"{what} axis {axis} of length {length}" + (f" ({of})" if of else ""))
 
 
+def _emit_check(b: Any, dtype: Dtype, index: Any, *, axis: int, length: int, window: int, of: str) -> tuple[Any, Any]:
+    counted = b.select(b.lt(index, 0), b.iadd(index, length), index)
+    return counted, b.or_(b.lt(counted, 0), b.gt(counted, length - window))
+
+
 check_index_p = Op(check_index, Traits(exact=True, may_raise=True, kind="check"), dtypes="i")
 check_index_p.hidden_params = {"window": 1, "of": None}
 check_index_p.abstract = lambda index, **params: (make_aval(index.shape, INT),)
@@ -76,6 +81,7 @@ check_index_p.evaluate = lambda index, **params: (_check(index, **params),)
 check_index_p.batch = batch_elementwise(check_index_p)
 check_index_p.def_no_derivative("its result is an integer")
 check_index_p.fault = _fault
+check_index_p.check = _emit_check
 check_index_p.decline("transpose", "its result is an integer")
 
 

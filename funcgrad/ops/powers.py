@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.base.dtypes import Dtype
+from funcgrad.ops import scalar, vecmath
 from funcgrad.ops.arithmetic import add, div, mul, neg, select, sub
 from funcgrad.ops.comparison import eq, ge, isfinite, logical_and, logical_not
 from funcgrad.ops.elementwise import elementwise
@@ -27,6 +29,7 @@ def square(x: Operand) -> Any:
 
 
 square_p = elementwise(square, numpy=np.square, dtypes=NUMERIC, exact=True, domain=SMOOTH)
+square_p.emit = lambda b, dtype, x: scalar.mul(b, dtype, x, x)
 square_p.def_jvp(lambda x_dot, y, x: mul(x_dot, add(x, x)))  # d x² = 2 x dx
 
 
@@ -44,6 +47,8 @@ def one_minus_square(x: Operand) -> Any:
 one_minus_square_p = elementwise(
     one_minus_square, numpy=None, dtypes=INEXACT, exact=True, evaluate=lambda x: (1 - x) * (1 + x), domain=SMOOTH
 )
+one_minus_square_p.flops = 3
+one_minus_square_p.emit = lambda b, dtype, x: b.mul(b.sub(1.0, x), b.add(1.0, x))
 one_minus_square_p.def_jvp(lambda x_dot, y, x: neg(mul(x_dot, add(x, x))))  # d(1 - x²) = -2 x dx
 
 # -- roots
@@ -71,6 +76,7 @@ def sqrt(x: Operand) -> Any:
 sqrt_p = elementwise(
     sqrt, numpy=np.sqrt, dtypes=INEXACT, exact=True, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))})
 )
+sqrt_p.emit = scalar.instruction("sqrt")
 sqrt_p.def_jvp(lambda x_dot, y, x: div(mul(x_dot, 0.5), y))  # d √x = dx / (2 √x)
 
 
@@ -85,6 +91,7 @@ def cbrt(x: Operand) -> Any:
 
 
 cbrt_p = elementwise(cbrt, numpy=np.cbrt, dtypes=REAL, domain=Domain(0.2, 4.0, at={(0.0,): ((inf,), (-inf,))}))
+cbrt_p.emit = scalar.of_floats(vecmath.cbrt)
 cbrt_p.def_jvp(
     # d ∛x = dx / (3 ∛x) / ∛x: at 0 a second derivative through (∛x)² would be 0 · inf
     lambda x_dot, y, x: div(div(x_dot, mul(y, 3.0)), y)
@@ -113,10 +120,18 @@ def _reciprocal(x: Any) -> Any:
     return np.reciprocal(x)
 
 
+def _emit_reciprocal(b: Any, dtype: Dtype, x: Any) -> Any:
+    if dtype.kind == "f":
+        return b.div(1.0, x)
+    kept = b.eq(x, 1) if scalar.is_unsigned(dtype) else b.or_(b.eq(x, 1), b.eq(x, -1))
+    return b.select(kept, x, b.constant(x.type, 0))
+
+
 reciprocal_p = elementwise(
     reciprocal, numpy=np.reciprocal, dtypes=NUMERIC, exact=True, evaluate=_reciprocal,
     domain=Domain(0.2, 3.0, at={(0.0,): ((-inf,), (inf,))}),
 )  # fmt: skip
+reciprocal_p.emit = _emit_reciprocal
 reciprocal_p.def_jvp(lambda x_dot, y, x: neg(mul(x_dot, square(y))))  # d (1 / x) = -dx / x²
 
 # -- power
@@ -174,6 +189,23 @@ def _power_in_y(y_dot: Any, z: Any, x: Any, y: Any) -> Any:
     return select(logical_and(eq(x, 0.0), ge(y, 0.0)), 0.0, mul(y_dot, mul(z, log(x))))
 
 
+def _power_step(b: Any, z: Any, x: Any, n: Any) -> Any:
+    rest = b.lshr(n, 1)
+    return (b.select(b.ne(b.and_(n, 1), 0), b.imul(z, x), z), b.imul(x, x), rest), b.ne(rest, 0)
+
+
+def _emit_power(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
+    if dtype.kind == "f":
+        return vecmath.pow(b, x, y)
+    one = b.constant(x.type, 1)
+    if scalar.is_unsigned(dtype):
+        return scalar.iterate(b, "power", _power_step, (one, x, y))
+    negative = b.lt(y, 0)
+    z = scalar.iterate(b, "power", _power_step, (one, x, b.select(negative, b.and_(y, 1), y)))
+    unit = b.or_(b.eq(x, 1), b.eq(x, -1))
+    return b.select(b.and_(negative, b.not_(unit)), 0, z)
+
+
 pow_p = elementwise(
     power, name="pow", numpy=np.power, dtypes=NUMERIC, evaluate=_power,
     domain=Domain((0.2, -2.0), (3.0, 3.0), at={
@@ -187,6 +219,7 @@ pow_p = elementwise(
         (-2.0, 3.0): ((12.0, nan), (-12.0, nan)),
     }),
 )  # fmt: skip
+pow_p.emit = _emit_power
 pow_p.def_jvp(_power_in_x, _power_in_y)  # d x^y = y x^(y - 1) dx + x^y log x dy
 
 # -- hypot
@@ -224,6 +257,7 @@ hypot_p = elementwise(
         (4.0, 0.0): ((1.0, 0.0), (0.0, 0.25)),
     }),
 )  # fmt: skip
+hypot_p.emit = scalar.of_floats(vecmath.hypot)
 hypot_p.def_jvp(
     lambda x_dot, h, x, y: _cosine(x_dot, h, x),  # dh = (x dx + y dy) / h, and 0 where h = 0
     lambda y_dot, h, x, y: _cosine(y_dot, h, y),

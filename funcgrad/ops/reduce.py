@@ -22,6 +22,7 @@ from funcgrad.ops.broadcasting import Axes, batch_reduce, broadcast, reduce_sum,
 from funcgrad.ops.cumulative import attains, cumprod, previous
 from funcgrad.ops.movement import convert
 from funcgrad.ops.op import ALL, NUMERIC, SMOOTH, Domain, Op, Operand, aval_of, zeros_of
+from funcgrad.ops.reductions import all_of, any_of, first_largest, first_smallest, largest, product, smallest
 
 # -- what the ops here share
 
@@ -95,6 +96,7 @@ def _prod_jvp(x_dot: Any, z: Any, x: Any, *, axes: Axes) -> Any:
 
 
 reduce_prod_p = _reduction(reduce_prod, np.multiply, NUMERIC, exact=False, domain=SMOOTH)
+reduce_prod_p.reduction = product
 reduce_prod_p.def_jvp(_prod_jvp)
 
 # -- maximum and minimum
@@ -139,9 +141,11 @@ def _extreme_jvp(x_dot: Any, z: Any, x: Any, *, axes: Axes) -> Any:
 
 _KINKS = Domain(smooth="its kinks are ties of two elements")
 reduce_max_p = _reduction(reduce_max, np.maximum, ALL, exact=True, nonempty=True, domain=_KINKS)
+reduce_max_p.reduction = largest
 reduce_max_p.def_jvp(_extreme_jvp)
 
 reduce_min_p = _reduction(reduce_min, np.minimum, ALL, exact=True, nonempty=True, domain=_KINKS)
+reduce_min_p.reduction = smallest
 reduce_min_p.def_jvp(_extreme_jvp)
 
 # -- any and all
@@ -158,9 +162,11 @@ def reduce_all(x: Operand, axes: Axes) -> Any:
 
 
 reduce_any_p = _reduction(reduce_any, np.logical_or, "b", exact=True)
+reduce_any_p.reduction = any_of
 reduce_any_p.def_no_derivative("its result is bool")
 
 reduce_all_p = _reduction(reduce_all, np.logical_and, "b", exact=True)
+reduce_all_p.reduction = all_of
 reduce_all_p.def_no_derivative("its result is bool")
 
 # -- positions of extremes
@@ -211,4 +217,7 @@ def _position(function: Callable[..., Any], numpy: Callable[..., Any]) -> Op:
 
 
 argmax_p = _position(argmax, np.argmax)
+argmax_p.reduction = first_largest
+
 argmin_p = _position(argmin, np.argmin)
+argmin_p.reduction = first_smallest

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import BOOL
+from funcgrad.base.dtypes import BOOL, Dtype
+from funcgrad.ops import scalar
 from funcgrad.ops.arithmetic import div, mul, neg, select, sub
 from funcgrad.ops.comparison import PIECEWISE, TRUTH, eq
 from funcgrad.ops.elementwise import elementwise
@@ -29,6 +30,7 @@ def floor(x: Operand) -> Any:
 
 
 floor_p = elementwise(floor, numpy=np.floor, dtypes=ORDERED, exact=True, domain=PIECEWISE)
+floor_p.emit = scalar.to_integer(lambda b, x: b.floor(x))
 floor_p.def_no_derivative(STEPS)
 
 
@@ -43,6 +45,7 @@ def ceil(x: Operand) -> Any:
 
 
 ceil_p = elementwise(ceil, numpy=np.ceil, dtypes=ORDERED, exact=True, domain=PIECEWISE)
+ceil_p.emit = scalar.to_integer(lambda b, x: b.neg(b.floor(b.neg(x))))
 ceil_p.def_no_derivative(STEPS)
 
 
@@ -57,6 +60,7 @@ def trunc(x: Operand) -> Any:
 
 
 trunc_p = elementwise(trunc, numpy=np.trunc, dtypes=ORDERED, exact=True, domain=PIECEWISE)
+trunc_p.emit = scalar.to_integer(lambda b, x: b.copysign(b.floor(b.abs(x)), x))
 trunc_p.def_no_derivative(STEPS)
 
 
@@ -71,6 +75,7 @@ def rint(x: Operand) -> Any:
 
 
 rint_p = elementwise(rint, numpy=np.rint, dtypes=INEXACT, exact=True, domain=PIECEWISE)
+rint_p.emit = scalar.instruction("rint")
 rint_p.def_no_derivative(STEPS)
 
 # -- sign
@@ -86,7 +91,16 @@ def sign(x: Operand) -> Any:
     return apply(sign_p, x)
 
 
+def _sign(b: Any, dtype: Dtype, x: Any) -> Any:
+    if dtype.kind == "f":
+        return b.select(b.gt(x, 0.0), 1.0, b.select(b.lt(x, 0.0), -1.0, b.select(b.eq(x, 0.0), 0.0, x)))
+    one = b.constant(x.type, 1)
+    negative = one if scalar.is_unsigned(dtype) else b.constant(x.type, -1)
+    return b.select(b.eq(x, 0), 0, b.select(b.lt(x, 0), negative, one))
+
+
 sign_p = elementwise(sign, numpy=np.sign, dtypes=NUMBERS, exact=True, domain=PIECEWISE)
+sign_p.emit = _sign
 sign_p.def_no_derivative(STEPS)
 
 
@@ -96,6 +110,7 @@ def signbit(x: Operand) -> Any:
 
 
 signbit_p = elementwise(signbit, numpy=np.signbit, dtypes=REAL, result=BOOL, exact=True, domain=PIECEWISE)
+signbit_p.emit = lambda b, dtype, x: b.lt(b.bits(x), 0)
 signbit_p.def_no_derivative(TRUTH)
 
 
@@ -117,6 +132,7 @@ abs_p = elementwise(
     absolute, name="abs", numpy=np.absolute, dtypes=ORDERED, exact=True,
     domain=Domain(at={(0.0,): ((0.0,), (0.0,)), (-1.0,): ((-1.0,), (0.0,))}),
 )  # fmt: skip
+abs_p.emit = scalar.absolute
 abs_p.def_jvp(
     lambda x_dot, y, x: select(eq(x, 0.0), 0.0, mul(x_dot, sign(x)))  # d|x| = sign(x) dx, and 0 at 0
 )
@@ -136,13 +152,52 @@ copysign_p = elementwise(
     copysign, numpy=np.copysign, dtypes=REAL, exact=True,
     domain=Domain(at={(0.0, 1.0): ((1.0, 0.0), (0.0, 0.0)), (0.0, -1.0): ((-1.0, 0.0), (0.0, 0.0))}),
 )  # fmt: skip
+copysign_p.emit = scalar.instruction("copysign")
 copysign_p.def_jvp(
     # dz = dx if the signs agree, else -dx
     lambda x_dot, z, x, y: select(eq(signbit(x), signbit(y)), x_dot, neg(x_dot)),
     None,
 )
 
-# -- remainders
+# -- remainders: as instructions, after NumPy's npy_remainder and npy_floor_divide
+
+
+def _fmod(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
+    if dtype.kind == "f":
+        return b.emit(x.type, f"frem {x.type.text} {x.text}, {y.text}")
+    _, rest, zero = scalar.divide(b, dtype, x, y)
+    return b.select(zero, b.constant(rest.type, 0), rest)
+
+
+def _turns(b: Any, dtype: Dtype, rest: Any, y: Any) -> Any:
+    """Where rounding down differs from rounding toward zero: the remainder is not 0 and its sign is not that of y."""
+    if dtype.kind == "f":
+        return b.and_(b.ne(rest, 0.0), b.xor(b.lt(y, 0.0), b.lt(rest, 0.0)))
+    return b.and_(b.ne(rest, 0), b.lt(b.xor(rest, y), 0))
+
+
+def _remainder(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
+    rest = _fmod(b, dtype, x, y)
+    if scalar.is_unsigned(dtype):
+        return rest
+    turned = b.select(_turns(b, dtype, rest, y), scalar.add(b, dtype, rest, y), rest)
+    if dtype.kind == "i":
+        return b.select(b.eq(y, 0), 0, turned)
+    return b.select(b.and_(b.eq(rest, 0.0), b.ne(y, 0.0)), b.copysign(0.0, y), turned)
+
+
+def _floor_divide(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
+    if dtype.kind != "f":
+        q, rest, zero = scalar.divide(b, dtype, x, y)
+        if not scalar.is_unsigned(dtype):
+            q = b.select(_turns(b, dtype, rest, y), b.isub(q, 1), q)
+        return b.select(zero, b.constant(q.type, 0), q)
+    rest, plain = _fmod(b, dtype, x, y), b.div(x, y)
+    q = b.div(b.sub(x, rest), y)
+    q = b.select(_turns(b, dtype, rest, y), b.sub(q, 1.0), q)
+    down = b.floor(q)
+    down = b.select(b.gt(b.sub(q, down), 0.5), b.add(down, 1.0), down)
+    return b.select(b.eq(y, 0.0), plain, b.select(b.ne(q, 0.0), down, b.copysign(0.0, plain)))
 
 
 def _minus_whole(y_dot: Any, z: Any, x: Any, y: Any) -> Any:
@@ -172,6 +227,7 @@ fmod_p = elementwise(
         (0.5, 2.0): ((1.0, 0.0), (0.0, 0.0)),
     }),
 )  # fmt: skip
+fmod_p.emit = _fmod
 fmod_p.def_jvp(lambda x_dot, z, x, y: x_dot, _minus_whole)  # dz = dx - trunc(x / y) dy
 
 
@@ -197,6 +253,7 @@ remainder_p = elementwise(
         (0.5, 2.0): ((1.0, 0.0), (0.0, 0.0)),
     }),
 )  # fmt: skip
+remainder_p.emit = _remainder
 remainder_p.def_jvp(lambda x_dot, z, x, y: x_dot, _minus_whole)  # dz = dx - floor(x / y) dy
 
 
@@ -212,6 +269,7 @@ def floor_divide(x: Operand, y: Operand) -> Any:
 
 
 floor_divide_p = elementwise(floor_divide, numpy=np.floor_divide, dtypes=NUMBERS, exact=True, domain=PIECEWISE)
+floor_divide_p.emit = _floor_divide
 floor_divide_p.def_no_derivative(STEPS)
 
 # -- steps
@@ -227,10 +285,16 @@ def heaviside(x: Operand, y: Operand) -> Any:
     return apply(heaviside_p, x, y)
 
 
+def _heaviside(b: Any, dtype: Dtype, x: Any, h: Any) -> Any:
+    above = b.select(b.gt(x, 0.0), b.constant(x.type, 1.0), x)
+    return b.select(b.lt(x, 0.0), 0.0, b.select(b.eq(x, 0.0), h, above))
+
+
 heaviside_p = elementwise(
     heaviside, numpy=np.heaviside, dtypes=REAL, exact=True,
     domain=Domain(at={(0.0, 0.5): ((0.0, 1.0), (0.0, 0.0)), (2.0, 0.5): ((0.0, 0.0), (0.0, 0.0))}),
 )  # fmt: skip
+heaviside_p.emit = _heaviside
 heaviside_p.def_jvp(None, lambda y_dot, z, x, y: select(eq(x, 0.0), y_dot, 0.0))  # dz = dy where x is 0
 
 # -- neighbours
@@ -246,7 +310,17 @@ def nextafter(x: Operand, y: Operand) -> Any:
     return apply(nextafter_p, x, y)
 
 
+def _nextafter(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
+    inward = b.xor(b.gt(y, x), b.gt(x, 0.0))
+    bits = b.bits(x)
+    moved = b.from_bits(b.select(inward, b.isub(bits, 1), b.iadd(bits, 1)))
+    smallest = b.constant(x.type, float(np.finfo(dtype).smallest_subnormal))
+    moved = b.select(b.eq(x, 0.0), b.copysign(smallest, y), moved)
+    return b.select(b.unordered(x, y), b.add(x, y), b.select(b.eq(x, y), y, moved))
+
+
 nextafter_p = elementwise(nextafter, numpy=np.nextafter, dtypes=REAL, exact=True, domain=PIECEWISE)
+nextafter_p.emit = _nextafter
 nextafter_p.def_no_derivative("it acts on the representation of a number, not on its value")
 
 
@@ -260,5 +334,11 @@ def spacing(x: Operand) -> Any:
     return apply(spacing_p, x)
 
 
+def _spacing(b: Any, dtype: Dtype, x: Any) -> Any:
+    x = b.add(x, 0.0)  # -0.0 counts as 0.0
+    return b.sub(b.from_bits(b.iadd(b.bits(x), 1)), x)
+
+
 spacing_p = elementwise(spacing, numpy=np.spacing, dtypes=REAL, exact=True, domain=PIECEWISE)
+spacing_p.emit = _spacing
 spacing_p.def_no_derivative(STEPS)

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.base.dtypes import Dtype
+from funcgrad.ops import vecmath
 from funcgrad.ops.arithmetic import mul
 from funcgrad.ops.elementwise import elementwise
 from funcgrad.ops.op import REAL, Domain, Operand, apply
@@ -82,6 +84,29 @@ def _sinc(x: Any, *, order: int = 0) -> Any:
     return (np.where(near, inner, outer) * pi**order).astype(x.dtype)[()]
 
 
+def _emit(b: Any, dtype: Dtype, x: Any, *, order: int = 0) -> Any:
+    wide = b.convert(x, b.f64) if order else x
+    a = b.abs(wide)
+    t = b.mul(a, pi)
+    t2 = b.mul(t, t)
+    first, *rest = series(order)
+    inner = b.fma(t2, vecmath.polynomial(b, t2, rest), first)
+    if order % 2:
+        inner = b.mul(inner, t)
+    s, c = vecmath.sin_cos_pi(b, a)
+    # 1 / (pi a) must not underflow; s is 0 from 2^53 on
+    outer = vecmath.quotient(b, (s, 0.0), vecmath.times_pi(b, vecmath.clamp(b, a, 0.0, 2.0**100)))
+    for k in range(1, order + 1):
+        s, c = c, b.neg(s)  # sin(t + k pi / 2)
+        outer = b.div(b.sub(s, b.mul(outer, float(k))), t)
+    y = b.select(b.lt(t, small(order)), inner, outer)
+    if order:
+        y = b.mul(y, pi**order)
+    if order % 2:
+        y = b.mul(y, b.copysign(1.0, wide))
+    return b.convert(y, x.type)
+
+
 sinc_p = elementwise(
     sinc, numpy=np.sinc, dtypes=REAL, evaluate=_sinc,
     domain=Domain(-3.0, 3.0, at={
@@ -90,6 +115,7 @@ sinc_p = elementwise(
         (-1.0,): ((1.0,), (2.0,)),
     }),
 )  # fmt: skip
+sinc_p.emit = _emit
 sinc_p.def_jvp(
     lambda x_dot, y, x, order=0: mul(x_dot, apply(sinc_p, x, order=order + 1))  # d S⁽ⁿ⁾ = S⁽ⁿ⁺¹⁾ dx
 )

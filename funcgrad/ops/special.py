@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.ops import scalar, vecmath
 from funcgrad.ops.arithmetic import add, div, mask_mul, mul, neg
 from funcgrad.ops.elementwise import elementwise
 from funcgrad.ops.exponential import exp, log, log1p
@@ -55,6 +56,7 @@ def _bell(x_dot: Any, x: Any) -> Any:
 
 
 erf_p = elementwise(erf, numpy=None, dtypes=REAL, evaluate=_scipy("erf"), domain=SMOOTH)
+erf_p.emit = scalar.of_floats(vecmath.erf)
 erf_p.def_jvp(lambda x_dot, y, x: _bell(x_dot, x))  # d erf x = 2/√π exp(-x²) dx
 
 
@@ -82,6 +84,7 @@ def erfc(x: Operand) -> Any:
 
 
 erfc_p = elementwise(erfc, numpy=None, dtypes=REAL, evaluate=_scipy("erfc"), domain=SMOOTH)
+erfc_p.emit = scalar.of_floats(vecmath.erfc)
 erfc_p.def_jvp(lambda x_dot, y, x: neg(_bell(x_dot, x)))  # d erfc x = -2/√π exp(-x²) dx
 
 
@@ -108,6 +111,7 @@ erfinv_p = elementwise(
     erfinv, numpy=None, dtypes=REAL, evaluate=_scipy("erfinv"),
     domain=Domain(-0.9, 0.9, at={(1.0,): ((inf,), (inf,)), (-1.0,): ((inf,), (-inf,))}),
 )  # fmt: skip
+erfinv_p.emit = scalar.of_floats(vecmath.erfinv)
 erfinv_p.def_jvp(
     lambda x_dot, y, x: mul(x_dot, mul(exp(square(y)), sqrt_of(pi) / 2.0))  # dy = √π/2 exp(y²) dx
 )
@@ -146,6 +150,7 @@ xlogy_p = elementwise(
         (2.0, 0.0): ((-inf, inf), (0.0, -inf)),
     }),
 )  # fmt: skip
+xlogy_p.emit = scalar.of_floats(vecmath.xlogy)
 xlogy_p.def_jvp(
     lambda x_dot, z, x, y: mul(x_dot, log(y)),  # d(x log y) = log y dx + x / y dy
     # 0 where x = 0, and yet its derivative in x is dy / y there, which a select would make 0
@@ -184,6 +189,7 @@ xlog1py_p = elementwise(
         (2.0, -1.0): ((-inf, inf), (0.0, -inf)),
     }),
 )  # fmt: skip
+xlog1py_p.emit = scalar.of_floats(vecmath.xlog1py)
 xlog1py_p.def_jvp(
     lambda x_dot, z, x, y: mul(x_dot, log1p(y)),  # d(x log(1 + y)) = log(1 + y) dx + x / (1 + y) dy
     lambda y_dot, z, x, y: mask_mul(x, div(y_dot, add(y, 1.0))),  # as in xlogy

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, pi
 from typing import Any
 
 import numpy as np
 
+from funcgrad.ops import scalar, vecmath
 from funcgrad.ops.arithmetic import add, div, mul, neg, select
 from funcgrad.ops.comparison import eq
 from funcgrad.ops.elementwise import elementwise
@@ -36,6 +37,7 @@ def sin(x: Operand) -> Any:
 
 
 sin_p = elementwise(sin, numpy=np.sin, dtypes=INEXACT, domain=SMOOTH)
+sin_p.emit = scalar.of_floats(vecmath.sin)
 sin_p.def_jvp(lambda x_dot, y, x: mul(x_dot, cos(x)))  # d sin x = cos x dx
 
 
@@ -59,6 +61,7 @@ def cos(x: Operand) -> Any:
 
 
 cos_p = elementwise(cos, numpy=np.cos, dtypes=INEXACT, domain=SMOOTH)
+cos_p.emit = scalar.of_floats(vecmath.cos)
 cos_p.def_jvp(lambda x_dot, y, x: neg(mul(x_dot, sin(x))))  # d cos x = -sin x dx
 
 
@@ -87,6 +90,7 @@ tan_p = elementwise(
     dtypes=INEXACT,
     domain=Domain(-1.2, 1.2, smooth="no float is an odd multiple of pi / 2"),
 )
+tan_p.emit = scalar.of_floats(vecmath.tan)
 tan_p.def_jvp(lambda x_dot, y, x: mul(x_dot, add(square(y), 1.0)))  # d tan x = (1 + tan² x) dx
 
 # -- arcsin, arccos, arctan
@@ -115,6 +119,7 @@ arcsin_p = elementwise(
     arcsin, numpy=np.arcsin, dtypes=INEXACT,
     domain=Domain(-0.9, 0.9, at={(1.0,): ((inf,), (inf,)), (-1.0,): ((inf,), (-inf,))}),
 )  # fmt: skip
+arcsin_p.emit = scalar.of_floats(vecmath.asin)
 arcsin_p.def_jvp(lambda x_dot, y, x: div(x_dot, sqrt(one_minus_square(x))))  # d arcsin x = dx / √(1 - x²)
 
 
@@ -141,6 +146,7 @@ arccos_p = elementwise(
     arccos, numpy=np.arccos, dtypes=INEXACT,
     domain=Domain(-0.9, 0.9, at={(1.0,): ((-inf,), (-inf,)), (-1.0,): ((-inf,), (inf,))}),
 )  # fmt: skip
+arccos_p.emit = scalar.of_floats(vecmath.acos)
 arccos_p.def_jvp(
     lambda x_dot, y, x: neg(div(x_dot, sqrt(one_minus_square(x))))  # d arccos x = -dx / √(1 - x²)
 )
@@ -166,6 +172,7 @@ def arctan(x: Operand) -> Any:
 
 
 arctan_p = elementwise(arctan, numpy=np.arctan, dtypes=INEXACT, domain=SMOOTH)
+arctan_p.emit = scalar.of_floats(vecmath.atan)
 arctan_p.def_jvp(lambda x_dot, y, x: div(x_dot, add(square(x), 1.0)))  # d arctan x = dx / (1 + x²)
 
 
@@ -203,6 +210,7 @@ arctan2_p = elementwise(
         (1.0, 1.0): ((0.5, -0.5), (-0.5, 0.5)),
     }),
 )  # fmt: skip
+arctan2_p.emit = scalar.of_floats(vecmath.atan2)
 arctan2_p.def_jvp(
     # dz = (x dy - y dx) / (x² + y²), and 0 at the origin
     lambda y_dot, z, y, x: _over_square(y_dot, x, y, x),
@@ -223,6 +231,7 @@ def sinh(x: Operand) -> Any:
 
 
 sinh_p = elementwise(sinh, numpy=np.sinh, dtypes=INEXACT, domain=SMOOTH)
+sinh_p.emit = scalar.of_floats(vecmath.sinh)
 sinh_p.def_jvp(lambda x_dot, y, x: mul(x_dot, cosh(x)))  # d sinh x = cosh x dx
 
 
@@ -241,6 +250,7 @@ def cosh(x: Operand) -> Any:
 
 
 cosh_p = elementwise(cosh, numpy=np.cosh, dtypes=INEXACT, domain=SMOOTH)
+cosh_p.emit = scalar.of_floats(vecmath.cosh)
 cosh_p.def_jvp(lambda x_dot, y, x: mul(x_dot, sinh(x)))  # d cosh x = sinh x dx
 
 
@@ -267,6 +277,7 @@ tanh_p = elementwise(
         (inf,): ((0.0,), (0.0,)),
     }),
 )  # fmt: skip
+tanh_p.emit = scalar.of_floats(vecmath.tanh)
 tanh_p.def_jvp(lambda x_dot, y, x: mul(x_dot, one_minus_square(y)))  # d tanh x = (1 - tanh² x) dx
 
 # -- arcsinh, arccosh, arctanh
@@ -289,6 +300,7 @@ def _root_of_one_plus_square(x: Any) -> Any:
 
 
 arcsinh_p = elementwise(arcsinh, numpy=np.arcsinh, dtypes=INEXACT, domain=SMOOTH)
+arcsinh_p.emit = scalar.of_floats(vecmath.asinh)
 arcsinh_p.def_jvp(lambda x_dot, y, x: div(x_dot, _root_of_one_plus_square(x)))  # d arcsinh x = dx / √(x² + 1)
 
 
@@ -314,6 +326,7 @@ def arccosh(x: Operand) -> Any:
 arccosh_p = elementwise(
     arccosh, numpy=np.arccosh, dtypes=INEXACT, domain=Domain(1.2, 4.0, at={(1.0,): ((inf,), (-inf,))})
 )
+arccosh_p.emit = scalar.of_floats(vecmath.acosh)
 arccosh_p.def_jvp(lambda x_dot, y, x: div(x_dot, sinh(y)))  # dx = sinh y dy; x² - 1 would overflow
 
 
@@ -340,6 +353,7 @@ arctanh_p = elementwise(
     arctanh, numpy=np.arctanh, dtypes=INEXACT,
     domain=Domain(-0.9, 0.9, at={(1.0,): ((inf,), (inf,)), (-1.0,): ((inf,), (-inf,))}),
 )  # fmt: skip
+arctanh_p.emit = scalar.of_floats(vecmath.atanh)
 arctanh_p.def_jvp(lambda x_dot, y, x: div(x_dot, one_minus_square(x)))  # d arctanh x = dx / (1 - x²)
 
 # -- degrees
@@ -351,6 +365,8 @@ def deg2rad(x: Operand) -> Any:
 
 
 deg2rad_p = elementwise(deg2rad, numpy=np.deg2rad, dtypes=REAL, domain=SMOOTH)
+deg2rad_p.flops = 1
+deg2rad_p.emit = lambda b, dtype, x: b.mul(x, pi / 180)
 deg2rad_p.def_linear()
 deg2rad_p.transpose = lambda cts, x: (deg2rad(cts[0]),)
 
@@ -361,5 +377,7 @@ def rad2deg(x: Operand) -> Any:
 
 
 rad2deg_p = elementwise(rad2deg, numpy=np.rad2deg, dtypes=REAL, domain=SMOOTH)
+rad2deg_p.flops = 1
+rad2deg_p.emit = lambda b, dtype, x: b.mul(x, 180 / pi)
 rad2deg_p.def_linear()
 rad2deg_p.transpose = lambda cts, x: (rad2deg(cts[0]),)

@@ -124,7 +124,7 @@ def _dynamic_slice_transpose(cts: Any, x: Linear, *starts: Any, sizes: Shape) ->
     return x_bar, *[None] * len(starts)
 
 
-dynamic_slice_p = Op(dynamic_slice, Traits(exact=True, kind="index"), domain=LINEAR)
+dynamic_slice_p = Op(dynamic_slice, Traits(exact=True, kind="window"), domain=LINEAR)
 dynamic_slice_p.abstract = _dynamic_slice_abstract
 dynamic_slice_p.evaluate = lambda x, *starts, sizes: (x[_slices(x.shape, starts, sizes)],)
 dynamic_slice_p.batch = _dynamic_slice_batch
@@ -192,7 +192,7 @@ def _dynamic_update_slice_transpose(cts: Any, x: Any, update: Any, *starts: Any)
     return x_bar, u_bar, *[None] * len(starts)
 
 
-dynamic_update_slice_p = Op(dynamic_update_slice, Traits(exact=True, zero="source", kind="index"), domain=LINEAR)
+dynamic_update_slice_p = Op(dynamic_update_slice, Traits(exact=True, zero="source", kind="update"), domain=LINEAR)
 dynamic_update_slice_p.abstract = _dynamic_update_slice_abstract
 dynamic_update_slice_p.evaluate = _dynamic_update_slice_evaluate
 dynamic_update_slice_p.batch = _dynamic_update_slice_batch

@@ -36,8 +36,8 @@ def transpose(program: Program, linear: Flags, nonzero: Flags, seeded: Flags = (
     Returns
     -------
     program, nonzero
-        Inputs: the nonlinear inputs, one cotangent per True of `nonzero`, one sum per True of `seeded`. Outputs: the cotangents of the
-        linear inputs that are not zero; the flags say for each linear input whether it is there.
+        Inputs: the nonlinear inputs, one cotangent per True of `nonzero`, one sum per True of `seeded`. Outputs: the
+        cotangents of the linear inputs that are not zero; the flags say for each linear input whether it is there.
     """
     key = ("transpose", linear, nonzero, seeded)
     return program.remember(key, lambda: _transpose(program, linear, nonzero, seeded))

@@ -227,6 +227,13 @@ def test_what_cannot_be_donated_is_copied(make: Any) -> None:
     assert np.array(w).tolist() == before and out is not w
 
 
+def test_a_tracer_that_outlived_its_trace_is_not_donated() -> None:
+    kept: list[Any] = []
+    fg.jit(lambda x: kept.append(x) or x)(np.ones(3))
+    with pytest.raises(errors.UnexpectedTracerError):
+        fg.jit(lambda x: x * 2, donate_argnums=0)(kept[0])
+
+
 def test_an_argument_given_twice_is_not_overwritten() -> None:
     f = fg.jit(lambda a, b: (a + b, a - b), donate_argnums=0)
     x = np.ones(3)

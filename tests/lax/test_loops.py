@@ -189,7 +189,7 @@ WRAPPERS: dict[str, Callable[[Any, np.ndarray], Any]] = {
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("order, mode, derive", DERIVATIVES, ids=[m for _, m, _ in DERIVATIVES])
+@pytest.mark.parametrize(("order", "mode", "derive"), DERIVATIVES, ids=[m for _, m, _ in DERIVATIVES])
 @pytest.mark.parametrize("name", CASES)
 def test_against_closed_forms(name: str, order: int, mode: str, derive: Any, wrapper: str) -> None:
     ours, theirs = CASES[name]

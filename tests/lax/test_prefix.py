@@ -60,7 +60,7 @@ def test_derivative_of_a_running_product() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(fg.errors.ShapeError, match="numbers of rows differ: 3 in elems.a, 2 in elems.b"):
+    with pytest.raises(fg.errors.ShapeError, match=r"numbers of rows differ: 3 in elems\.a, 2 in elems\.b"):
         lax.associative_scan(lambda f, g: f, {"a": np.ones(3), "b": np.ones(2)})
     with pytest.raises(fg.errors.TreeError, match="the result of the function"):
         lax.associative_scan(lambda f, g: (f, g), np.ones(3))

@@ -6,6 +6,7 @@ Run as a script, this file is the fuzzer: ``python tests/lowering/test_entry.py 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import gc
 import itertools
@@ -29,22 +30,10 @@ import pytest
 
 from funcgrad.base import tree
 from funcgrad.core.array import Array
-from funcgrad.lowering.entry import (
-    MAX_TABLES,
-    Leaf,
-    Native,
-    NativeCallable,
-    Node,
-    Spec,
-    Static,
-    Tree,
-    arm,
-    available,
-    make_entry,
-    prepare,
-    tree_of,
-    vectorcalled,
-)
+from funcgrad.lowering.donation import may_overwrite
+from funcgrad.lowering.entry import MAX_TABLES, arm, make_entry, vectorcalled
+from funcgrad.lowering.entry_layout import NativeCallable, available
+from funcgrad.lowering.entry_table import Leaf, Native, Node, Registered, Spec, Static, Tree, prepare, tree_of
 from funcgrad.lowering.machine import Library, compile_object, header, load
 from funcgrad.lowering.pool import KEPT, LARGE, POOL, ArenaPool
 
@@ -128,7 +117,7 @@ def size_of(leaf: Leaf) -> int:
 def leaves_of(node: Tree) -> list[Leaf]:
     if isinstance(node, Leaf):
         return [node]
-    return [leaf for child in node.children for leaf in leaves_of(child)] if isinstance(node, Node) else []
+    return [] if isinstance(node, Static) else [leaf for child in node.children for leaf in leaves_of(child)]
 
 
 def input_leaves(spec: Spec) -> list[Leaf]:
@@ -369,22 +358,160 @@ def test_trees_are_walked_and_built(kind: str) -> None:
         assert f(tuple(value))[0] == "python" and f([*value, 1])[0] == "python" and f(value[:-1])[0] == "python"
 
 
-def test_trees_that_only_python_walks() -> None:
-    for value in ([collections.OrderedDict(a=1.0)], collections.deque([1.0]), {1: 2.0}, time.gmtime()):
-        leaves, treedef = tree.flatten(value)
-        assert tree_of(treedef, [Leaf(F64)] * len(leaves)) is None
+# -- registered nodes
 
 
-def test_a_result_with_registered_nodes_is_built_in_python() -> None:
-    spec = Spec(args=(VECTOR, VECTOR), results=Node(list, (VECTOR, VECTOR)))
-    treedef = tree.structure(collections.OrderedDict(b=0, a=0))
-    native = native_moves(spec, [1, 0], unflatten=lambda leaves: tree.unflatten(treedef, leaves))
-    x, y = np.arange(3.0), np.ones(3)
-    result = make_entry([native], missed)(x, y)
-    assert type(result) is collections.OrderedDict and [list(v) for v in result.values()] == [list(y), list(x)]
-    failing = native_moves(spec, [1, 0], unflatten=lambda leaves: 1 / 0)
+@tree.register_dataclass
+@dataclasses.dataclass
+class Layer:
+    w: Any
+    b: Any = None
+    name: str = dataclasses.field(default="layer", metadata={"static": True})
+
+
+class Box:
+    """A registered class whose function does what the tests ask for."""
+
+    flattening: Callable[[Box], Any] = staticmethod(lambda box: ([box.content], box.label))
+
+    def __init__(self, content: Any, label: Any = "box") -> None:
+        self.content, self.label = content, label
+
+
+tree.register_node(Box, lambda box: Box.flattening(box), lambda label, children: Box(*children, label))
+
+
+def registered(value: Any) -> tuple[Tree, list[Any]]:
+    """The tree of a value, and its leaves."""
+    leaves, treedef = tree.flatten(value)
+    return tree_of(treedef, [Leaf(np.asarray(x).dtype, np.shape(x)) for x in leaves]), leaves
+
+
+def through(value: Any) -> Callable[..., Any]:
+    """An entry that takes such a value and gives back copies of its leaves in the same structure."""
+    structure, leaves = registered(value)
+    return make_entry([native_moves(Spec(args=(structure,), results=structure), range(len(leaves)))], missed)
+
+
+def registered_values() -> dict[str, Any]:
+    x, y, s = np.arange(3.0), np.ones((2, 2)), np.float64(7)
+    return {
+        "dataclass": Layer(x, y),
+        "without leaves": Layer(None, (), "n"),
+        "class": Box(x),
+        "nested": Layer(Box([x, Layer(y, s)]), {"k": Box((s,)), "q": x}),
+        "in containers": {"a": [Layer(x), Layer(y)], "b": (Box(s), Point(x, Box(y))), "c": x},
+        "ordered dict": collections.OrderedDict(z=x, a=Layer(y)),
+        "default dict": collections.defaultdict(list, {"z": x, "a": y}),
+        "deque": collections.deque([x, Box(y)], maxlen=4),
+        "integer keys": {2: x, 1: Box(y)},
+        "struct sequence": time.struct_time([np.float64(i) for i in range(9)]),
+    }
+
+
+@pytest.mark.parametrize("name", registered_values())
+def test_registered_nodes_are_opened_and_closed(name: str) -> None:
+    value = registered_values()[name]
+    f = through(value)
+    for given in (value, registered_values()[name]):
+        result = f(given)
+        leaves, treedef = tree.flatten(result)
+        expected, structure = tree.flatten(value)
+        assert treedef == structure and type(result) is type(value)
+        assert all(same(v, np.asarray(e)) for v, e in zip(leaves, expected, strict=True))
+    if type(value) is dict:
+        assert list(result) == list(value)
+
+
+def test_registered_nodes_that_differ_go_to_python() -> None:
+    x = np.arange(3.0)
+    f = through(Layer(x, Box(x)))
+    for other in (
+        Layer(x, Box(x), "other"),
+        Layer(x, Box(x, "other")),
+        Layer(x, Box(np.arange(4.0))),
+        Layer(x, x),
+        Layer([x], Box(x)),
+        Box(x),
+        (x, x),
+        None,
+    ):
+        path, args, _ = f(other)
+        assert path == "python" and args[0] is other
+    assert through(collections.OrderedDict(a=x, b=x))(collections.OrderedDict(b=x, a=x))[0] == "python"
+    assert through(collections.deque([x], 3))(collections.deque([x], 4))[0] == "python"
+
+
+@pytest.mark.parametrize("keyword", [False, True])
+def test_a_node_whose_function_raises(keyword: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.arange(3.0)
+    structure, _ = registered(Box(x))
+    spec = Spec(args=(), keywords=(("p", structure),), results=VECTOR) if keyword else Spec((structure,), VECTOR)
+    f = make_entry([native_moves(spec, [0])], missed)
+    call = (lambda box: f(p=box)) if keyword else f
+    assert same(call(Box(x)), x)
+    monkeypatch.setattr(Box, "flattening", lambda box: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        make_entry([failing], missed)(x, y)
+        call(Box(x))
+    for odd in ((), ([x, x], "box"), ([], "box"), ((x,), "box"), ("a", "box"), ([x], Raises())):
+        monkeypatch.setattr(Box, "flattening", lambda box, odd=odd: odd)
+        try:
+            result = call(Box(x))
+        except (TypeError, ValueError, RuntimeError):
+            assert odd == () or isinstance(odd[1], Raises)
+            continue
+        assert same(result, x) if odd[0] == (x,) else result[0] == "python"
+
+
+def test_a_node_whose_function_changes_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it frees or replaces is held meanwhile; arrays are looked at after the last function has run."""
+    items: list[Any] = [np.arange(3.0), Box(np.ones(3)), Box(np.zeros(3)), np.arange(3.0)]
+    f = through(items)
+    shared: list[Any] = []
+
+    def clears(box: Box) -> Any:
+        shared.clear()
+        gc.collect(0)  # a full one takes a second in a large process
+        return [box.content], box.label
+
+    monkeypatch.setattr(Box, "flattening", clears)
+    for _ in range(200):
+        shared[:] = [np.arange(3.0) + 1, Box(np.ones(3)), Box(np.zeros(3)), np.arange(3.0)]
+        result = f(shared)
+        assert [list(v) for v in (result[0], result[1].content, result[3])] == [[1, 2, 3], [1, 1, 1], [0, 1, 2]]
+
+    def reshapes(box: Box) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            items[0].shape = (3, 1)
+        return [box.content], box.label
+
+    monkeypatch.setattr(Box, "flattening", reshapes)
+    assert f(items)[0] == "python"
+
+
+def test_a_class_that_looks_at_its_children() -> None:
+    class Pair:
+        def __init__(self, a: Any, b: Any) -> None:
+            assert a.shape == b.shape == (3,)
+            self.a, self.b = a, b
+
+    tree.register_node(Pair, lambda p: ((p.a, p.b), None), lambda _, children: Pair(*children))
+    x, y = np.arange(3.0), np.ones(3)
+    f = through(Pair(x, y))
+    for _ in range(3):
+        result = f(Pair(x, y))
+        assert type(result) is Pair and same(result.a, x) and same(result.b, y)
+
+
+def test_a_result_whose_function_raises() -> None:
+    def fails(children: list[Any]) -> Any:
+        return 1 / 0
+
+    node = Registered(Box, (VECTOR,), lambda box: [box.content], fails)
+    f = make_entry([native_moves(Spec(args=(VECTOR, VECTOR), results=Node(list, (VECTOR, node))), [1, 0])], missed)
+    with pytest.raises(ZeroDivisionError):
+        f(np.arange(3.0), np.ones(3))
 
 
 def test_keywords_in_any_order() -> None:
@@ -583,6 +710,46 @@ def test_arenas_are_used_again() -> None:
         make_entry([too_large], missed)(np.arange(3.0))
 
 
+def writing_at(offset: int) -> Library:
+    """Writes one byte that far behind the start of its arena."""
+    return assembled(f"""
+define i64 @program(ptr %args) {{
+  %arena = load ptr, ptr %args
+  %p = getelementptr i8, ptr %arena, i64 {offset}
+  store i8 1, ptr %p
+  ret i64 0
+}}
+""")
+
+
+@pytest.mark.parametrize("offset", [63, 64, 127])
+def test_guard_words_stand_behind_arenas(offset: int) -> None:
+    pool = ArenaPool(64)
+    library = writing_at(offset)
+    native = prepare(Spec(args=(VECTOR,), results=VECTOR, arena_size=64), library["program"], owner=library, pool=pool)
+    assert native is not None
+    f = make_entry([native], missed)
+    if offset < 64:
+        assert type(f(np.zeros(3))) is Array and pool.free_blocks == 1
+        return
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="stopped with status -1"):
+            f(np.zeros(3))
+        assert pool.free_blocks == 0  # a damaged arena is not used again
+
+
+def test_guard_words_are_for_checking_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUNCGRAD_CHECK", "0")
+    pool, library = ArenaPool(64), writing_at(64)
+    monkeypatch.undo()
+    arena = pool.take()
+    assert arena % 64 == 0 and pool.give(arena) and pool.free_blocks == 1
+    native = prepare(
+        Spec(args=(), results=Node(type(None)), arena_size=64), library["program"], owner=library, pool=pool
+    )
+    assert native is not None and make_entry([native], missed)() is None
+
+
 # -- donation
 
 
@@ -631,8 +798,9 @@ def test_what_may_not_be_donated_is_not_touched() -> None:
     kept = memoryview(exported)
     cases = [(x[0], x[1]), (owner, owner), (whole, whole.view()), (frozen, x[1]), (exported, x[1])]
     for a, b in cases:
-        path, args, _ = f(a, b)
-        assert path == "python" and args[0] is a and a.tolist() == [0, 1, 2]
+        y = f(a, b)
+        assert type(y) is Array and y.tolist() == [1, 2, 3] and a.tolist() == [0, 1, 2]
+        assert not np.may_share_memory(y, a) and not np.may_share_memory(y, b)
     assert len(kept) == 3
     mine = np.arange(3.0)
     assert f(mine, mine.copy()) is mine
@@ -673,8 +841,10 @@ def test_large_results_may_be_donated() -> None:
     step = make_entry([native], missed)
     y = f(np.ones(LARGE, np.uint8))
     assert step(y) is y
-    assert step(y[:])[0] == "python"
-    del y
+    part = y[:]
+    other = step(part)
+    assert other is not part and not np.may_share_memory(other, y)
+    del y, part, other
     POOL.clear()
 
 
@@ -885,7 +1055,8 @@ def test_another_layout_switches_native_entries_off() -> None:
     code = """
 import warnings
 import numpy as np
-from funcgrad.lowering import entry
+from funcgrad.lowering import entry_layout as entry
+from funcgrad.lowering.entry_table import Leaf, Spec, prepare
 offsets = {"ARRAY_DESCR": 48, "ARRAY_FLAGS": 60, "DESCR_METADATA": 64, "TUPLE_WORDS": 5, "VALUE": 24}
 for name, wrong in offsets.items():
     right = entry.NUMBERS[name]
@@ -893,9 +1064,9 @@ for name, wrong in offsets.items():
     entry.available.cache_clear()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        leaf = entry.Leaf(np.dtype("f8"))
+        leaf = Leaf(np.dtype("f8"))
         for _ in range(3):
-            assert entry.prepare(entry.Spec(args=(leaf,), results=leaf), 1, owner=None) is None
+            assert prepare(Spec(args=(leaf,), results=leaf), 1, owner=None) is None
     assert len(seen) == 1 and "native entries are off" in str(seen[0].message), name
     entry.NUMBERS[name] = right
 entry.available.cache_clear()
@@ -927,9 +1098,9 @@ def leak_cases() -> dict[str, tuple[Callable[[], Any], list[Any]]]:
     names = Spec(args=(), keywords=(("p", VECTOR), ("q", VECTOR)), results=Node(Point, (VECTOR, VECTOR)))
     named = make_entry([native_moves(names, [0, 1])], missed)
     scalars = identity(Leaf(F64, (), weak=True), Leaf(I64, (), weak=True), Leaf(F64), Leaf(BOOL))
-    unflattened = make_entry(
-        [native_moves(Spec(args=(VECTOR,), results=Node(list, (VECTOR,))), [0], unflatten=tuple)], missed
-    )
+    boxes: list[Any] = [Box(a), {"k": Layer(a, Box(b))}]
+    opened = through(boxes)
+    other = [boxes[0], {"k": Layer(a, Box(a))}]
     stop = stopping(2)
     failing = prepare(Spec(args=(tree_arg,), results=tree_arg), stop["program"], owner=stop)
     assert failing is not None
@@ -973,7 +1144,8 @@ def leak_cases() -> dict[str, tuple[Callable[[], Any], list[Any]]]:
         "missed": (lambda: guarded(b, a), watched),
         "missed tree": (lambda: deep({**value, "w": 1}), watched),
         "donated": (lambda: in_place(a, scratch), watched),
-        "unflattened": (lambda: unflattened(a), watched),
+        "registered": (lambda: opened(boxes), [*watched, *boxes, boxes[1]["k"], Box, Layer, boxes]),
+        "missed registered": (lambda: opened(other), [*watched, *boxes, *other, other[1]["k"], Box, Layer]),
         "failing": (fails, watched),
     }
 
@@ -989,7 +1161,7 @@ def drift(call: Callable[[], Any], watched: Sequence[Any], calls: int) -> list[i
 
 
 LEAKS = ["vector", "tree", "tree without the GIL", "keywords", "scalars", "missed", "missed tree", "donated"]
-LEAKS += ["unflattened", "failing"]
+LEAKS += ["registered", "missed registered", "failing"]
 
 
 @pytest.mark.parametrize("name", LEAKS)
@@ -1054,6 +1226,9 @@ def fits(node: Tree, x: Any) -> bool:
     """Whether `x` is what `node` describes; written for reading, not for speed."""
     if isinstance(node, Static):
         return x is node.value
+    if isinstance(node, Registered):
+        parts = parts_of(x)
+        return type(x) is node.kind and len(parts) == len(node.children) and all(map(fits, node.children, parts))
     if isinstance(node, Node):
         if type(x) is not node.kind:
             return False
@@ -1078,12 +1253,23 @@ def fits(node: Tree, x: Any) -> bool:
     return node.shape == () and (type(x) is node.dtype.type or (type(x) is bool and node.dtype == BOOL))
 
 
-def flat(node: Tree, x: Any) -> list[np.ndarray]:
+def parts_of(x: Any) -> list[Any]:
+    """The children of a registered node whose static fields are those of `fuzz_specs`; no children otherwise."""
+    if type(x) is Layer and "w" in vars(x) and type(x.name) is str and x.name == "layer":
+        return [x.w, x.b]
+    return [x.content] if type(x) is Box and vars(x).get("label") == "box" else []
+
+
+def flat(node: Tree, x: Any) -> list[Any]:
+    """The leaves, as they were given."""
     if isinstance(node, Leaf):
-        return [np.asarray(x, node.dtype)]
+        return [x]
     if isinstance(node, Static) or x is None:
         return []
-    values = [x[k] for k in node.keys] if node.kind is dict else list(x)
+    if isinstance(node, Registered):
+        values = parts_of(x)
+    else:
+        values = [x[k] for k in node.keys] if node.kind is dict else list(x)
     return [leaf for child, v in zip(node.children, values, strict=True) for leaf in flat(child, v)]
 
 
@@ -1163,7 +1349,14 @@ def fuzz_specs() -> list[tuple[Spec, list[int]]]:
     params = Node(dict, (a, Node(list, (a, s))), ("b", "w"), (1, 0))
     point = Node(Point, (a, Node(type(None))))
     mode = Static("mode")
+    x, y = np.arange(3.0), np.float64(1)
+    layer = registered(Layer(x, y))[0]
+    layers = registered({"b": Box(Layer(x, [x, y])), "w": (Layer(y, None), x)})[0]
     return [
+        (Spec(args=(layer, a), results=layer), [2, 1]),
+        (Spec(args=(s,), keywords=(("k", layers),), results=Node(list, (layer, a)), release_gil=True), [1, 0, 5]),
+        (Spec(args=(a, a, s), results=Node(tuple, (a, a)), donated=(0, -1)), [1, 1]),
+        (Spec(args=(layer, params), results=a, donated=(2,)), [0]),
         (Spec(args=(a,), results=a), [0]),
         (Spec(args=(a, a), results=Node(tuple, (a, a))), [1, 0]),
         (Spec(args=(w, i), results=Node(list, (s, Leaf(I64)))), [0, 1]),
@@ -1217,6 +1410,8 @@ class Fuzzer:
         r = self.random
         if isinstance(node, Static):
             return node.value
+        if isinstance(node, Registered):
+            return node.kind(*[self.object(c) for c in node.children])
         if isinstance(node, Node):
             children = [self.object(c) for c in node.children]
             if node.kind is dict:
@@ -1264,6 +1459,10 @@ class Fuzzer:
             lambda: collections.defaultdict(list, {"w": [x[:3], x[0]], "b": x[:3]}),
             lambda: types.MappingProxyType({"w": [x[:3], x[0]], "b": x[:3]}),
             lambda: self.odd_dict(x),
+            lambda: r.choice([Layer(x[:3], x[0], r.choice(["other", None, 1])), Box(x[:3], r.choice([None, "q"]))]),
+            lambda: r.choice([Layer, Box, Box(self.cycle), Layer(Box(x[:3])), Layer(x[:3], Raises()), Box(Box)]),
+            lambda: object.__new__(r.choice([Layer, Box])),
+            lambda: Layer(x[:3], x[0], Raises()),  # type: ignore[arg-type]
             lambda: {float("nan"): 1, float("nan"): 2},
             lambda: np.lib.stride_tricks.as_strided(x, (3,), (0,)),
             lambda: x.reshape(2, 3)[::-1][0],
@@ -1319,7 +1518,7 @@ class Fuzzer:
                 try:
                     hits += self.check(spec, sources, entry, args, kwargs)
                     (together, face)[k % 2](*args, **kwargs)
-                except (RuntimeError, KeyError, IndexError, TypeError):
+                except (RuntimeError, KeyError, IndexError, TypeError, AttributeError):
                     odd += 1  # raised by the objects themselves, in the matcher in Python
         finally:
             self.stop = True
@@ -1329,6 +1528,17 @@ class Fuzzer:
 
     def check(self, spec: Spec, sources: Sequence[int], entry: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
         shared = self.mentions_shared([*args, *kwargs.values()])
+        if not shared:
+            names = [name for name, _ in spec.keywords]
+            expected = len(args) == len(spec.args) and sorted(kwargs) == names
+            expected = expected and all(type(n) is str for n in kwargs) and all(map(fits, spec.args, args))
+            expected = expected and all(fits(t, kwargs[name]) for name, t in spec.keywords)
+            trees = (
+                [*zip(spec.args, args, strict=True), *[(t, kwargs[n]) for n, t in spec.keywords]] if expected else []
+            )
+            given = [leaf for t, x in trees for leaf in flat(t, x)]
+            before = [np.array(x, leaf.dtype) for x, leaf in zip(given, input_leaves(spec), strict=False)]
+            taken = [d >= 0 and expected and may_overwrite(given[d], given) for d in spec.donated]
         result = entry(*args, **kwargs)
         python = type(result) is tuple and len(result) == 3 and type(result[0]) is str
         if python:
@@ -1336,17 +1546,16 @@ class Fuzzer:
             assert list(result[2]) == list(kwargs)
         if shared:
             return not python
-        names = [name for name, _ in spec.keywords]
-        expected = len(args) == len(spec.args) and sorted(kwargs) == names
-        expected = expected and all(type(n) is str for n in kwargs) and all(map(fits, spec.args, args))
-        expected = expected and all(fits(t, kwargs[name]) for name, t in spec.keywords)
         assert expected != python, (expected, spec, args, kwargs)
         if not python:
-            trees = [*zip(spec.args, args, strict=True), *[(t, kwargs[name]) for name, t in spec.keywords]]
-            leaves = [leaf for t, x in trees for leaf in flat(t, x)]
             values = tree.flatten(result)[0]
             assert len(values) == len(sources)
-            assert all(same(v, leaves[s]) for v, s in zip(values, sources, strict=True))
+            assert all(v.tobytes() == before[s].tobytes() for v, s in zip(values, sources, strict=True))
+            for v, d, take in zip(values, spec.donated, taken, strict=False):
+                assert (v is given[d]) == take
+            assert all(type(v) is Array or any(v is x for x in given) for v in values)
+            kept = [i for i in range(len(given)) if not any(given[i] is v for v in values)]
+            assert all(np.array(given[i], before[i].dtype).tobytes() == before[i].tobytes() for i in kept)
         return not python
 
     def mentions_shared(self, values: Sequence[Any]) -> bool:
@@ -1355,6 +1564,7 @@ class Fuzzer:
             if v is self.shared_list or v is self.shared_dict:
                 return True
             inner = list(dict.values(v)) if isinstance(v, dict) else []
+            inner += list(vars(v).values()) if type(v) in (Layer, Box) else []
             inner += (
                 list(list.__iter__(v))
                 if isinstance(v, list)

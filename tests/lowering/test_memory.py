@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import sys
 from pathlib import Path
@@ -13,6 +14,14 @@ import pytest
 import funcgrad as fg
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@fg.tree.register_dataclass
+@dataclasses.dataclass
+class Moments:
+    mean: Any
+    scale: Any
+    label: str = dataclasses.field(default="moments", metadata={"static": True})
 
 
 def resident() -> float:
@@ -42,15 +51,22 @@ def distinct_programs(count: int) -> None:
 
 def many_calls(count: int) -> None:
     f = fg.jit(lambda x, t: {"a": x + 1, "b": (t["k"] * 2, None)})
+    step = fg.jit(lambda s, g: Moments(s.mean * 0.5 + g, np.flip(s.scale)), donate_argnums=0)
     x, t = np.ones(3), {"k": 2.0}
+    mean, scale, label = np.ones(3), np.arange(3.0), "moments"
+    state = Moments(mean, scale, label)
     for _ in range(1000):
         f(x, t)
+        state = step(state, x)
     gc.collect()
-    memory = resident()
+    memory, counts = resident(), [sys.getrefcount(v) for v in (mean, scale, label, x)]
     out: Any = None
     for _ in range(count):
         out = f(x, t)
+        state = step(state, x)
     assert out["b"][0] == 4.0
+    assert state.mean is mean and state.scale is scale and mean.tolist() == [2, 2, 2] and sorted(scale) == [0, 1, 2]
+    assert [sys.getrefcount(v) for v in (mean, scale, label, x)] == counts
     assert resident() - memory < 2
 
 

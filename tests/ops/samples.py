@@ -265,6 +265,9 @@ for shape, axis in [((3,), 0), ((2, 3), 0), ((2, 3), 1), ((0,), 0), ((2, 0), 1)]
     for dtype in (I64, F64, F32):
         sample("iota", shape=shape, dtype=dtype, axis=axis)
 
+halves = (((0, 0), (2, 1), F64.type(1.5)), ((0, 1), (2, 3), F64.type(-0.0)))
+sample("banded", shape=(2, 3), dtype=F64, boxes=halves, places=())
+
 for shape in ((), (3,), (2, 3), (0,)):
     sample("select", b(*shape), a(*shape), a(*shape))
 

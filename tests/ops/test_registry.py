@@ -117,7 +117,7 @@ OTHER_DTYPES = [
     (name, dtype)
     for name in SAMPLES
     for dtype in ("bool", "int8", "uint16", "int64", "complex128")
-    if name not in ("call", "iota") and "f" in OPS[name].dtypes and np.dtype(dtype).kind in OPS[name].dtypes
+    if name not in ("call", "iota", "banded") and "f" in OPS[name].dtypes and np.dtype(dtype).kind in OPS[name].dtypes
 ]
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from funcgrad.base.dtypes import INT
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, make_aval
 from funcgrad.lowering.builder import Builder, Value, constant, make_type
-from funcgrad.lowering.reductions import REDUCTIONS
 from funcgrad.lowering.registers.cells import I64, Cell, Memory, StackCell, is_small, register_element
 from funcgrad.lowering.registers.kinds import kind_of
 
@@ -143,18 +142,21 @@ class Straight:
 
     def _reduce(self, e: Equation, cells: list[Any]) -> list[Cell]:
         b, aval = self.b, e.inputs[0].aval
-        kind = REDUCTIONS[e.primitive.name](aval.dtype)
-        t = make_type(register_element(aval), b.lanes)
+        assert e.primitive.reduction is not None
+        kind = e.primitive.reduction(aval.dtype)
+        start = [
+            constant(make_type(register_element(make_aval((), d or aval.dtype)), b.lanes), x) for d, x in kind.start
+        ]
         values = self.registers(cells[0])
         axes = e.params["axes"]
         order = np.moveaxis(np.arange(aval.size).reshape(aval.shape), axes, range(-len(axes), 0) if axes else ())
         rows = order.reshape(e.outputs[0].aval.size, -1).tolist()
         out = []
         for row in rows:
-            acc = [constant(t, kind.identity if j == 0 else 0) for j in range(kind.width)]
+            acc = list(start)
             for k in row:
                 acc = kind.take(b, aval.dtype, acc, values[k])
-            out.append(kind.finish(b, aval.dtype, acc))
+            out.append(kind.finish(b, aval.dtype, acc if kind.settle is None else kind.settle(b, acc)))
         return [out]
 
     def _dot(self, e: Equation, cells: list[Any]) -> list[Cell]:

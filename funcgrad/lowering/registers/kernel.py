@@ -9,7 +9,7 @@ import numpy as np
 from funcgrad.core.ir import Equation, Literal, Stack, Var, make_aval
 from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
 from funcgrad.lowering.layout import View
-from funcgrad.lowering.loops import STATUS, KernelText
+from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.registers.cells import I64, Layout, Memory, StackCell, is_small, memory_element, register_element
 from funcgrad.lowering.registers.control import Control
 from funcgrad.lowering.registers.kinds import side_by_side

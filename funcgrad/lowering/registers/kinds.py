@@ -6,19 +6,14 @@ from math import prod
 from typing import Any
 
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Stack, Var
-from funcgrad.lowering.reductions import REDUCTIONS
 from funcgrad.lowering.registers.cells import is_small
 from funcgrad.ops.scalar import ELEMENTS
 
-DYNAMIC = {"dynamic_slice": "window", "dynamic_update_slice": "update", "iota": "iota", "stack_length": "stack_length"}
 MOST = 6000  # operations on registers in one function: code generation is superlinear in its length
 
 
 def kind_of(e: Equation) -> str:
     """How an equation is emitted."""
-    name = DYNAMIC.get(e.primitive.name)
-    if name is not None:
-        return name
     kind = e.primitive.traits.kind
     return "move" if kind in ("index", "view") else kind
 
@@ -73,7 +68,7 @@ class _Body:
         if kind in ("move", "iota"):
             return small(e.outputs) and all([a.aval.size < 1 << 20 for a in e.inputs])
         if kind == "reduce":
-            return e.primitive.name in REDUCTIONS and small(e.inputs)
+            return e.primitive.reduction is not None and small(e.inputs)
         if kind == "dot":
             self.cost += prod(e.inputs[0].aval.shape) * e.inputs[1].aval.size
             return small((*e.inputs, *e.outputs)) and e.outputs[0].aval.dtype.kind != "b"

@@ -8,10 +8,14 @@ log, sin, cos and tanh, 2 for the others (erfc: 3). Infinities, NaN and the sign
 width computes the same bits; fma and its absence do not.
 """
 
+from funcgrad.ops.vecmath.arithmetic import polynomial, quotient
 from funcgrad.ops.vecmath.error_function import erf, erfc
-from funcgrad.ops.vecmath.exponential import exp, exp2, expm1, sigmoid
+from funcgrad.ops.vecmath.exponential import clamp, exp, exp2, expm1, sigmoid
+from funcgrad.ops.vecmath.half_turns import sin_cos_pi, times_pi
 from funcgrad.ops.vecmath.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from funcgrad.ops.vecmath.inverse import acos, asin, atan, atan2
+from funcgrad.ops.vecmath.inverse_erf import erfinv
 from funcgrad.ops.vecmath.logarithm import log, log1p, log2, log10, logaddexp
 from funcgrad.ops.vecmath.powers import cbrt, hypot, pow
+from funcgrad.ops.vecmath.products import logaddexp2, xlog1py, xlogy
 from funcgrad.ops.vecmath.trigonometric import cos, sin, tan

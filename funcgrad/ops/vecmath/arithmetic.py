@@ -136,6 +136,14 @@ def two_product(b: Builder, x: Value, y: Value) -> Pair:
     return p, b.add(e, b.mul(x2, y2))
 
 
+def product_minus(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    """x · y − z exactly, if z is close to the product."""
+    if b.target.fma:
+        return b.fma(x, y, b.neg(z))
+    p, e = two_product(b, x, y)
+    return b.add(b.sub(p, z), e)
+
+
 # -- pairs
 
 
@@ -148,10 +156,6 @@ def quotient(b: Builder, x: Pair, y: Pair, reciprocal: Value | None = None) -> V
     """x / y, rounded once and little more, with one division. Not for huge or tiny y: 1 / y[0] must be normal."""
     r = b.div(1.0, y[0]) if reciprocal is None else reciprocal
     q = b.mul(x[0], r)
-    if b.target.fma:
-        rest = b.fma(b.neg(q), y[0], x[0])
-    else:
-        p, e = two_product(b, q, y[0])
-        rest = b.sub(b.sub(x[0], p), e)
+    rest = b.neg(product_minus(b, q, y[0], x[0]))
     rest = b.sub(b.add(rest, x[1]), b.mul(q, y[1]))
     return b.fma(rest, r, q)

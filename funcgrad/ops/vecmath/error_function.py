@@ -17,7 +17,7 @@ from funcgrad.ops.vecmath.arithmetic import (
     two_product,
     two_sum,
 )
-from funcgrad.ops.vecmath.exponential import exp, powers_of_two, reduce_exp
+from funcgrad.ops.vecmath.exponential import exp, reduce_exp, scaled
 
 
 def scaled_erfc(b: Builder, a: Value) -> tuple[Pair, Pair, Value]:
@@ -58,7 +58,6 @@ def erfc(b: Builder, x: Value) -> Value:
     top, top_lo = two_product(b, s, p)
     top_lo = b.fma(s, p_lo, b.fma(b.add(e, lo), p, top_lo))
     y = quotient(b, (top, top_lo), d, reciprocal=w)
-    first, second = powers_of_two(b, t)
-    outer = b.mul(b.mul(y, first), second)
+    outer = scaled(b, y, t)
     outer = b.select(b.lt(x, 0.0), b.sub(2.0, outer), outer)
     return b.select(b.gt(a, 0.75), outer, inner)

@@ -39,7 +39,9 @@ def reduce_exp(
     r = b.fma(k, -L2, r1)
     if tail is not None:
         r = b.add(r, tail)
-    u = b.fma(k, -L2, b.mul(b.mul(r, r), polynomial(b, r, coefficients or c.EXP[f.name])))
+    half, *rest = coefficients or c.EXP[f.name]
+    P = b.fma(r, polynomial(b, r, rest), half)  # the half apart: what is rounded before is small
+    u = b.fma(b.mul(r, r), P, b.mul(k, -L2))
     return t, r1, u if tail is None else b.add(u, tail)
 
 
@@ -52,6 +54,19 @@ def powers_of_two(b: Builder, t: Value) -> Pair:
     return b.from_bits(b.shl(half, f.shift)), b.from_bits(b.shl(rest, f.shift))
 
 
+def scaled(b: Builder, y: Value, t: Value) -> Value:
+    """2^k y, rounded once, for the t of `reduce_exp` and y in (½, 4): one instruction of AVX-512."""
+    type, f = y.type, format_of(y)
+    if type.lanes * type.bits != 512 or b.target.vector_bytes < 64:
+        p, q = powers_of_two(b, t)
+        return b.mul(b.mul(y, p), q)
+    k = b.sub(t, f.rounder + 2 * f.bias)
+    name = f"@llvm.x86.avx512.mask.scalef.p{'d' if type.bits == 64 else 's'}.512"
+    mask = f"i{type.lanes}"
+    b.shared.declares[f"declare {type} {name}({type}, {type}, {type}, {mask}, i32)"] = None
+    return b.emit(type, f"call {type} {name}({type} {y.text}, {type} {k.text}, {type} {y.text}, {mask} -1, i32 4)")
+
+
 def power_of_two(b: Builder, t: Value, down: int = 0) -> Value:
     """2^(k − down), for the t of `reduce_exp`; the result must be normal."""
     f = format_of(t)
@@ -62,8 +77,7 @@ def finish_exp(b: Builder, t: Value, hi: Value, lo: Value) -> Value:
     """2^k (1 + hi + lo)."""
     s, e = fast_two_sum(b, b.constant(hi.type, 1.0), hi)
     y = b.add(s, b.add(e, lo))
-    p, q = powers_of_two(b, t)
-    return b.mul(b.mul(y, p), q)
+    return scaled(b, y, t)
 
 
 def clamp(b: Builder, x: Value, low: float, high: float) -> Value:
@@ -75,8 +89,7 @@ def exp(b: Builder, x: Value) -> Value:
     """e to the power x: 1 ulp."""
     name = format_of(x).name
     t, hi, lo = reduce_exp(b, clamp(b, x, *c.EXP_RANGE[name]), coefficients=c.EXP_SHORT[name])
-    p, q = powers_of_two(b, t)
-    return b.mul(b.mul(b.add(b.add(hi, lo), 1.0), p), q)
+    return scaled(b, b.add(b.add(hi, lo), 1.0), t)
 
 
 def exp2(b: Builder, x: Value) -> Value:
@@ -105,7 +118,7 @@ def expm1_pair(b: Builder, x: Value, down: int) -> tuple[Pair, Value]:
 
 def keep_small(b: Builder, x: Value, y: Value) -> Value:
     """x where it is so small that f(x) = x + O(x²) rounds to x: keeps −0 and subnormal numbers; else y."""
-    return b.select(b.lt(b.abs(x), 0.5 ** (format_of(x).digits + 1)), x, y)
+    return b.select(b.lt(b.abs(x), 0.5 ** format_of(x).digits), x, y)
 
 
 def expm1(b: Builder, x: Value) -> Value:

@@ -10,7 +10,7 @@ from funcgrad.ops.vecmath.arithmetic import (
     Value,
     fast_two_sum,
     format_of,
-    quotient,
+    product_minus,
     two_product,
     two_sum,
 )
@@ -19,11 +19,25 @@ from funcgrad.ops.vecmath.logarithm import log1p_pair
 
 
 def tanh(b: Builder, x: Value) -> Value:
-    """Hyperbolic tangent: 1 ulp. tanh a = E / (E + 2), E = exp(2a) − 1."""
-    a = b.min(20.0 if format_of(x).digits == 53 else 10.0, b.abs(x))
-    E, _ = expm1_pair(b, b.add(a, a), 0)
-    D, D_lo = fast_two_sum(b, b.max(E[0], 2.0), b.min(E[0], 2.0))
-    return b.copysign(quotient(b, E, (D, b.add(D_lo, E[1]))), x)
+    """Hyperbolic tangent: 1 ulp.
+
+    tanh a = N / (N + 1), N = (exp(2a) − 1) / 2 = C (1 + p) − ½, where exp(2a) = 2C (1 + p), C a power of two.
+    N is carried as a pair. A first quotient q is rounded to a multiple of 2^-shift, so that 1 − q is exact, and then
+    its error (N − q (N + 1)) / (N + 1) = (N (1 − q) − q) / (N + 1) is added.
+    """
+    f = format_of(x)
+    a = b.min(20.0 if f.digits == 53 else 10.0, b.abs(x))
+    t, hi, lo = reduce_exp(b, b.add(a, a))
+    C = power_of_two(b, t, 1)
+    less = b.sub(C, 0.5)
+    N = b.fma(C, b.add(hi, lo), less)
+    N_lo = b.fma(C, lo, b.fma(C, hi, b.sub(less, N)))  # exact but for the last bits of C lo
+    r = b.div(1.0, b.add(N, 1.0))
+    one_and_q = b.fma(N, r, 1.0)
+    q, rest = b.sub(one_and_q, 1.0), b.sub(2.0, one_and_q)
+    error = b.fma(N_lo, rest, product_minus(b, N, rest, q))
+    y = b.fma(error, r, q)
+    return b.copysign(b.select(b.lt(a, 0.5 ** (f.digits // 2 + 1)), a, y), x)  # tanh a = a − a³ / 3 + …
 
 
 def sinh(b: Builder, x: Value) -> Value:

@@ -7,6 +7,8 @@ The last form (Ng, fdlibm's e_log.c) keeps f, which is exact, apart from the sma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from funcgrad.ops.vecmath import coefficients as c
 from funcgrad.ops.vecmath.arithmetic import (
     INF,
@@ -19,9 +21,10 @@ from funcgrad.ops.vecmath.arithmetic import (
     pair_constant,
     polynomial,
     two_product,
-    two_sum,
 )
-from funcgrad.ops.vecmath.exponential import exp, keep_small
+from funcgrad.ops.vecmath.exponential import exp
+
+Table = dict[str, Sequence[float]]
 
 
 def decompose(b: Builder, x: Value) -> tuple[Value, Value, Value]:
@@ -46,19 +49,21 @@ def decompose(b: Builder, x: Value) -> tuple[Value, Value, Value]:
 
 def log_ends(b: Builder, x: Value, y: Value) -> Value:
     """y where 0 < x < inf; else what a logarithm is there: −inf at 0, inf at inf, NaN below 0 and at NaN."""
-    end = b.select(b.eq(x, 0.0), -INF, b.select(b.lt(x, 0.0), NAN, x))
-    inside = b.and_(b.gt(x, 0.0), b.lt(x, INF))
-    return b.select(inside, y, end)
+    below = b.select(b.eq(x, 0.0), b.constant(x.type, -INF), NAN)
+    return b.select(b.gt(x, 0.0), b.select(b.lt(x, INF), y, x), below)
 
 
 def log_rest(b: Builder, m: Value) -> tuple[Value, Value, Value]:
     """(f, h, r) with log m = f − (h − r), h = f² / 2."""
     f = b.sub(m, 1.0)  # exact
-    s = b.div(f, b.add(m, 1.0))
+    return f, *_log_rest(b, f, b.add(m, 1.0), c.LOG)
+
+
+def _log_rest(b: Builder, f: Value, sum: Value, coefficients: Table) -> Pair:
+    s = b.div(f, sum)
     z = b.mul(s, s)
-    h = b.mul(b.mul(f, f), 0.5)
-    R = b.mul(z, polynomial(b, z, c.LOG[format_of(m).name]))
-    return f, h, b.mul(s, b.add(h, R))
+    h = b.mul(b.mul(f, 0.5), f)
+    return h, b.mul(s, b.fma(z, polynomial(b, z, coefficients[format_of(f).name]), h))
 
 
 def log(b: Builder, x: Value) -> Value:
@@ -76,23 +81,33 @@ def log_inside(b: Builder, x: Value) -> Value:
 
 def log1p(b: Builder, x: Value) -> Value:
     """log(1 + x): 1 ulp."""
-    return keep_small(b, x, log1p_pair(b, (x, b.constant(x.type, 0.0))))
+    return log1p_pair(b, (x, 0.0))
 
 
 def log1p_pair(b: Builder, x: Pair, extra: Value | None = None) -> Value:
-    """log(1 + x), plus ln 2 where `extra` holds. The rounding error e of u = 1 + x enters as e / u."""
+    """log(1 + x), plus ln 2 where `extra` holds.
+
+    1 + x = 2^k m, ¾ ≤ m < 3/2, where f = m − 1 = 2^-k x − (1 − 2^-k) is exact: both terms are, and neither is more
+    than twice the other. So f is x where k = 0. The second part of x is far smaller, and enters as 2^-k x' / m.
+    """
     F = format_of(x[0])
-    u, e = two_sum(b, x[0], b.constant(x[0].type, 1.0))
-    e = b.add(e, x[1])
-    k, m, biased = decompose(b, u)
+    u = b.add(x[0], 1.0)
+    moved = b.iadd(b.bits(u), F.one - c.THREE_QUARTERS_BITS[F.name])  # its exponent is k
+    power = b.isub(b.and_(moved, ~F.fraction), F.one)  # k at the place of the exponent
+    scale = b.isub(F.one, power)
+    scale = b.from_bits(b.select(b.gt(scale, 0), scale, 0))  # 2^-k; rounded to 0 at the end of the range
+    f = b.sub(b.from_bits(b.isub(b.bits(x[0]), power)), b.sub(1.0, scale))
+    # an integer below 2^shift in the low bits of 2^shift is that float; −k keeps the sign of a zero in k L1 + …
+    base = 2.0**F.shift
+    number = b.from_bits(b.or_(b.lshr(moved, F.shift), (F.bias + F.shift) << F.shift))
+    n = b.sub(base + F.bias, number)
     if extra is not None:
-        k = b.select(extra, b.add(k, 1.0), k)
-    f, h, r = log_rest(b, m)
-    scale = b.from_bits(b.shl(b.isub(2 * F.bias, biased), F.shift))  # 2^-k
-    e = b.select(b.lt(u, 2.0 ** (F.digits + 2)), b.mul(e, scale), 0.0)
-    e = b.mul(e, b.fma(f, b.sub(f, 1.0), 1.0))  # e / m: where e matters, f is small
+        n = b.select(extra, b.sub(n, 1.0), n)
+    h, r = _log_rest(b, f, b.add(f, 2.0), c.LOG1P)
+    if x[1] != 0.0:
+        r = b.add(r, b.mul(b.mul(x[1], scale), b.fma(f, b.sub(f, 1.0), 1.0)))  # 1 / m: where x' matters, f is small
     L1, L2 = c.LN2[F.name]
-    y = b.sub(b.mul(k, L1), b.sub(b.sub(h, b.fma(k, L2, b.add(r, e))), f))
+    y = b.fma(n, -L1, b.sub(f, b.sub(h, b.fma(n, -L2, r))))
     return log_ends(b, u, y)
 
 

@@ -1,0 +1,205 @@
+"""Kernels that are no loops of ours: matrix products by ``np.dot``, and calls of whole-array helpers.
+
+`LIBRARY` says for each primitive how its equation is written as a whole. Operands are C-contiguous arrays; axes are
+brought to a fixed number first, so that a helper is written once: ``(before, along, after)`` for operations along an
+axis, ``(places, rest)`` for scatters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from funcgrad.base.errors import UnsupportedError
+from funcgrad.core.ir import Equation, Literal, Shape, Var, make_aval
+from funcgrad.lowering.layout import View, row_major
+from funcgrad.lowering.numba_source.writer import Block, Writer
+from funcgrad.lowering.schedule import Product
+
+# -- matrix products
+
+
+def product(w: Writer, k: Product) -> Block:
+    """A product, or a batch of them."""
+    block = w.block = Block()
+    out = k.out.root
+    w.made.add(out)
+    e = w.equation_of(out)
+    (b, m, depth), n = k.x.shape, k.y.shape[2]
+    name, shape = w.names.of(out), out.aval.shape
+    if 0 in (b, m, n, depth):
+        w.say(0, f"{name} = {w.new_array('zeros', shape, k.dtype) if shape else '0.0'}", e)
+    elif b == 1:
+        x, y = _matrix(w, k.x, m == 1), _matrix(w, k.y, n == 1)
+        have = tuple([s for s in (m if m > 1 else 0, n if n > 1 else 0) if s])
+        text = f"np.dot({x}, {y})"
+        if have != shape:
+            text = f"{text}.reshape({w.shape_text(shape)})" if have else w.new_array("full", shape, k.dtype, text)
+        w.say(0, f"{name} = {text}", e)
+    else:
+        w.made.discard(out)
+        w.allocate(out)
+        x, y = _batch(w, k.x), _batch(w, k.y)
+        i = w.names.indices[0]
+        w.say(0, f"for {i} in range({b}):", e)
+        whole = w.alias(out, (b, m, n), f"{name}_matrices")
+        w.say(1, f"np.dot({x.format(i)}, {y.format(i)}, {whole}[{i}])")
+    return block
+
+
+def _matrix(w: Writer, view: View, vector: bool) -> str:
+    """A matrix (or, if it has but one row or column, a vector) as ``np.dot`` takes it without copying."""
+    _, rows, columns = view.shape
+    plain = View(view.root, view.shape[1:], view.offset, view.strides[1:])
+    if vector:
+        length = rows * columns
+        step = plain.strides[0 if rows > 1 else 1]
+        line = View(view.root, (length,), view.offset, (step if length > 1 else 0,))
+        return w.reshape_text(w.whole(line), (length,))
+    turned = plain.permuted((1, 0))
+    if _is_whole(turned) and not _is_whole(plain):
+        return f"{w.reshape_text(view.root, (columns, rows))}.T"
+    return w.reshape_text(w.whole(_normal(plain)), (rows, columns))
+
+
+def _batch(w: Writer, view: View) -> str:
+    """One matrix of a batch, with ``{}`` for its number."""
+    turned = view.permuted((0, 2, 1))
+    flip = _is_whole(turned) and not _is_whole(view)
+    use = turned if flip else view
+    root = w.whole(_normal(use))
+    return f"{w.alias(root, use.shape, f'{w.names.of(root)}_matrices')}[{{}}]{'.T' if flip else ''}"
+
+
+def _normal(view: View) -> View:
+    return View(view.root, view.shape, view.offset, tuple(
+        [s if n > 1 else 0 for n, s in zip(view.shape, view.strides, strict=True)]
+    ))  # fmt: skip
+
+
+def _is_whole(view: View) -> bool:
+    return (
+        view.offset == 0 and prod(view.shape) == view.root.aval.size and _normal(view).strides == row_major(view.shape)
+    )
+
+
+# -- whole equations
+
+
+def library(w: Writer, e: Equation) -> Block:
+    """One equation as a call of a helper."""
+    form = LIBRARY.get(e.primitive.name)
+    if form is None:
+        raise UnsupportedError(f"{e.primitive.name} has no Numba form yet", source=e.source)
+    block = w.block = Block()
+    text, shape = form(w, e)
+    (out,) = e.outputs
+    w.made.add(out)
+    if out.aval.shape == () != shape:
+        text = f"{text}[{', '.join('0' * len(shape))}]"
+    elif out.aval.shape != shape:
+        text = f"{text}.reshape({w.shape_text(out.aval.shape)})"
+    w.say(0, f"{w.names.of(out)} = {text}", e)
+    return block
+
+
+Form = Callable[[Writer, Equation], tuple[str, Shape]]
+
+
+def _along(w: Writer, e: Equation) -> tuple[str, Shape]:
+    """An operation along one axis: the shape (before, along, after)."""
+    shape, axis = e.inputs[0].aval.shape, e.params["axis"]
+    three = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+    operands = [w.array(a, three) for a in e.inputs]
+    options = [str(e.params["reverse"])] if "reverse" in e.params else []
+    kept = three if options else (three[0], three[2])
+    return f"{e.primitive.name}({', '.join([*operands, *options])})", kept
+
+
+def _scatter(w: Writer, e: Equation) -> tuple[str, Shape]:
+    x, updates, *indices = e.inputs
+    k, m = len(indices), indices[0].aval.size
+    lengths, rest = x.aval.shape[:k], prod(x.aval.shape[k:])
+    at = w.new_array("zeros", (m,), indices[0].aval.dtype)
+    for i, n in zip(indices, lengths, strict=True):
+        at = f"places({at}, {w.array(i, (m,))}, {n}, {e.params['mode'] == 'drop'})"
+    positions = w.names.fresh("at")
+    w.say(0, f"{positions} = {at}")
+    two = (prod(lengths), rest)
+    name = e.primitive.name
+    if x.aval.dtype.kind == "b" and name in ("scatter_add", "scatter_mul"):
+        name += "_bool"
+    return f"{name}({w.array(x, two)}, {w.array(updates, (m, rest))}, {positions})", two
+
+
+def _order(w: Writer, e: Equation) -> tuple[str, Shape]:
+    shape = e.inputs[0].aval.shape
+    two = (prod(shape[:-1]), shape[-1])
+    return f"stable_order({w.array(e.inputs[0], two)})", two
+
+
+def _window(w: Writer, e: Equation, shape: Shape, sizes: Shape, first: int) -> str:
+    """The index of a window: ``i:i + 2, :``."""
+    parts = []
+    for n, size, start in zip(shape, sizes, e.inputs[first:], strict=True):
+        if size == n:
+            parts.append(":")
+            continue
+        at = w.names.fresh("start")
+        w.say(0, f"{at} = clip({w.array(start, ())}, {n - size + 1})", e)
+        parts.append(f"{at}:{at} + {size}")
+    return ", ".join(parts)
+
+
+def _dynamic_slice(w: Writer, e: Equation) -> tuple[str, Shape]:
+    x, shape = e.inputs[0], e.inputs[0].aval.shape
+    if not shape:
+        return w.array(x, ()), ()
+    window = _window(w, e, shape, e.params["sizes"], 1)
+    return f"{w.array(x, shape)}[{window}].copy()", e.params["sizes"]
+
+
+def _dynamic_update_slice(w: Writer, e: Equation) -> tuple[str, Shape]:
+    x, update = e.inputs[:2]
+    shape = x.aval.shape
+    if not shape:
+        return w.array(update, ()), ()
+    window = _window(w, e, shape, update.aval.shape, 2)
+    changed = w.names.fresh("changed")
+    w.say(0, f"{changed} = {w.array(x, shape)}.copy()", e)
+    w.say(0, f"{changed}[{window}] = {w.array(update, update.aval.shape)}")
+    return changed, shape
+
+
+def _dot(w: Writer, e: Equation) -> tuple[str, Shape]:
+    """Products that are no matter of BLAS: of integers, and of bool."""
+    contract, batch = e.params["contract"], e.params["batch"]
+    free = [
+        tuple([i for i in range(v.aval.ndim) if i not in c and i not in b])
+        for v, c, b in zip(e.inputs, contract, batch, strict=True)
+    ]
+    x, y = e.inputs
+    size = lambda v, axes: prod([v.aval.shape[i] for i in axes])
+    b, m, k, n = size(x, batch[0]), size(x, free[0]), size(x, contract[0]), size(y, free[1])
+    left = _ordered(w, x, (*batch[0], *free[0], *contract[0]), (b, m, k))
+    right = _ordered(w, y, (*batch[1], *contract[1], *free[1]), (b, k, n))
+    name = "products_bool" if x.aval.dtype.kind == "b" else "products"
+    return f"{name}({left}, {right})", (b, m, n)
+
+
+def _ordered(w: Writer, x: Var | Literal, axes: tuple[int, ...], shape: Shape) -> str:
+    if isinstance(x, Literal):
+        return w.array(x, shape)
+    moved = Var(make_aval(tuple([x.aval.shape[a] for a in axes]), x.aval.dtype))
+    w.views[moved] = w.views[x].permuted(axes)
+    return w.array(moved, shape)
+
+
+LIBRARY: dict[str, Form] = {
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "linear_recurrence", "argmax", "argmin"), _along),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"), _scatter),
+    "stable_order": _order,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "dot": _dot,
+}
