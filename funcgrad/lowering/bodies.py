@@ -101,7 +101,9 @@ class BodyKernels:
         return self.f.text()
 
     def _operand(self, a: Any) -> str:
-        """The address of an operand."""
+        """The address of an operand; a stack has none."""
+        if isinstance(a.aval, Stack):
+            return ""
         if isinstance(a, Literal):
             place = self._alloca(a.aval)
             self._fill(place, a)
