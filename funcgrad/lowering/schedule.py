@@ -311,6 +311,7 @@ class _Scheduler:
 
     def _banded(self, e: Equation, out: Var) -> None:
         whole = contiguous(out, out.aval.shape)
+        self.views[out], self.buffers[out], self.writers[out] = whole, out.aval.shape, 0
         for start, stop, value in e.params["boxes"]:
             box = whole.sliced(start, stop, (1,) * len(start))
             self.write(Write(Literal(value, make_aval(box.shape, out.aval.dtype)), box), out)
