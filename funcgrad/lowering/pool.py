@@ -2,7 +2,7 @@
 
 Fresh memory costs more than most kernels that fill it: 8 to 48 ms for 80 MB, against 2.4 ms used again. The C library
 keeps one freed array of up to some 16 MB, but gives the end of its heap back to the system, so that several results of
-0.8 MB each touch fresh pages at every call. So the buffers of large results come back when the last view of them has
+128 KB each may touch fresh pages at every call. So the buffers of large results come back when the last view of them has
 gone. `clear` gives everything kept to the system.
 
     >>> from funcgrad.lowering.pool import POOL
@@ -31,7 +31,7 @@ from funcgrad.core.check import checking
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.machine import Library, compile_object, header, load
 
-LARGE = 2**18
+LARGE = 2**17
 KEPT = 512 * 2**20
 
 _raw_free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyMem_RawFree", ctypes.pythonapi))

@@ -341,12 +341,15 @@ class _Scheduler:
 
     def _banded(self, e: Equation, out: Var) -> None:
         whole = contiguous(out, out.aval.shape)
+        if not out.aval.size:
+            return self._fill(Literal(out.aval.dtype.type(0), make_aval((), out.aval.dtype)), whole, out)
         for start, stop, value in e.params["boxes"]:
             box = whole.sliced(start, stop, (1,) * len(start))
             self.write(Write(Literal(value, make_aval(box.shape, out.aval.dtype)), box), out)
         filled = self.writers[out]
         for line, (offset, step) in zip(e.inputs, e.params["places"], strict=True):
             self.write(Write(line, View(out, line.aval.shape, offset, (step,))), out, filled)
+        return None
 
     def write(self, write: Write, out: Var, after: int = 0) -> None:
         """Store a value into (a part of) the buffer of `out`, after kernels (as bits) that write to the same places."""

@@ -19,6 +19,7 @@ from funcgrad.ops.op import aval_of, constant
 from tests.rule_checker import all_primitives
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"]
+SHAPES = [(), (1,), (3,), (8,), (17,), (0,), (2, 3), (3, 1), (4, 9), (0, 2), (2, 3, 4), (1, 5), (33, 2)]
 SPECIAL = [
     0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 3.0, np.inf, -np.inf, np.nan, 5e-324, -1e-310, 1e-40, 2.0**63, -1e300, 1e-300,
 ]  # fmt: skip
@@ -191,7 +192,7 @@ def _banded(v: Values) -> Any:
     x = v.any(least=1)
     n = min(x.size, 30)
     line = v.bind("slice", v.bind("reshape", x, shape=(x.size,)), start=(0,), stop=(n,), step=(1,))
-    boxes = (((0, 0), (n, n), x.dtype.type(0)),)
+    boxes = (((0, 0), (n, n), x.dtype.type(0)),) if n else ()
     lines, places = ([line], ((0, n + 1),)) if n else ([], ())
     return v.bind("banded", *lines, shape=(n, n), dtype=x.dtype, boxes=boxes, places=places)
 

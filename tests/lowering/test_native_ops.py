@@ -81,14 +81,7 @@ def test_the_list_is_not_empty() -> None:
     assert len(OPS) >= 40
 
 
-WITHOUT: dict[str, str] = {
-    "stable_order": "sorts are NumPy's",
-    "gcd": "no instructions for it yet", "lcm": "no instructions for it yet",
-    "nextafter": "no instructions for it yet", "spacing": "no instructions for it yet",
-    "logaddexp2": "no instructions for it yet", "erfinv": "no instructions for it yet",
-    "xlogy": "no instructions for it yet", "xlog1py": "no instructions for it yet",
-    "sinc": "no instructions for it yet", "pow": "of integers: no instructions for it yet",
-}  # fmt: skip
+WITHOUT: dict[str, str] = {"stable_order": "sorts are NumPy's"}
 """The primitives without a native form, and why."""
 
 

@@ -29,7 +29,7 @@ from funcgrad.lowering.numba_source.helpers import HELPERS
 from funcgrad.lowering.numba_source.spelling import CHECKS, SPELLINGS
 from funcgrad.lowering.numba_source.whole import LIBRARY
 from funcgrad.lowering.numba_source.writer import REDUCTIONS
-from tests.lowering.random_programs import NATIVE, draw_array, random_function
+from tests.lowering.random_programs import NATIVE, SHAPES, draw_array, random_function
 from tests.lowering.test_native_ops import DTYPES, edges, same_bits
 from tests.ops.samples import SAMPLES
 from tests.rule_checker import TOLERANCES, all_primitives, close, ulps
@@ -267,9 +267,6 @@ def test_all_samples_with_every_dtype(name: str, dtype: str) -> None:
 
 
 # -- whole Programs
-
-
-SHAPES = [(), (1,), (3,), (8,), (17,), (0,), (2, 3), (3, 1), (4, 9), (0, 2), (2, 3, 4), (1, 5), (33, 2)]
 
 
 def check_random_program(seed: int, longest: int) -> bool:

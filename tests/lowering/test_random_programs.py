@@ -20,10 +20,8 @@ from funcgrad.core.ir import Equation, Literal, Program
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering.executable import Executable
-from tests.lowering.random_programs import ALL, DTYPES, EXTREMES, GROUP_E, NATIVE, draw_array, random_function
+from tests.lowering.random_programs import ALL, DTYPES, EXTREMES, GROUP_E, NATIVE, SHAPES, draw_array, random_function
 from tests.lowering.test_native_ops import same_bits
-
-SHAPES = [(), (1,), (3,), (8,), (17,), (0,), (2, 3), (3, 1), (4, 9), (0, 2), (2, 3, 4), (1, 5), (33, 2)]
 
 # Where a value differs, the equation that made it is known, with its operands: a shorter program would say no more.
 programs = st.tuples(st.integers(0, 2**31), st.integers(20, 94), st.sampled_from(SHAPES))
