@@ -13,8 +13,13 @@ curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 
 from funcgrad import errors, lowering, nn, numpy, optim, special, tree, tree as tree_util
 from funcgrad.api import (
+    CustomVJPPrimal,
     Jit,
     ShapeDtypeStruct,
+    SymbolicZero,
+    custom_gradient,
+    custom_jvp,
+    custom_vjp,
     eval_shape,
     grad,
     hessian,
@@ -43,8 +48,6 @@ _PLANNED = {
     "random": "random numbers; use numpy.random.default_rng outside",
     "scipy": "SciPy's modules; funcgrad.special has some functions",
     "checkpoint": "recomputation in the backward pass",
-    "custom_jvp": "derivatives of your own",
-    "custom_vjp": "derivatives of your own",
 }
 
 
@@ -56,10 +59,15 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "Array",
+    "CustomVJPPrimal",
     "Jit",
     "Program",
     "ShapeDtypeStruct",
+    "SymbolicZero",
     "config",
+    "custom_gradient",
+    "custom_jvp",
+    "custom_vjp",
     "errors",
     "eval_shape",
     "float0",

@@ -5,10 +5,13 @@ from funcgrad.base.errors import (
     AssignmentError,
     AxisError,
     ConcretizationTypeError,
+    CustomRuleError,
     DtypeError,
+    ForwardModeError,
     FuncgradError,
     IndexingError,
     IntegerOverflowError,
+    LinearityError,
     NonConcreteBooleanIndexError,
     NonScalarOutputError,
     OutOfBoundsError,
@@ -30,8 +33,9 @@ from funcgrad.base.errors import (
 from funcgrad.core.trace import ShapeTruthError
 
 __all__ = [
-    "ArgumentError", "AssignmentError", "AxisError", "ConcretizationTypeError", "DtypeError", "FuncgradError",
-    "IndexingError", "IntegerOverflowError", "NonConcreteBooleanIndexError", "NonScalarOutputError",
+    "ArgumentError", "AssignmentError", "AxisError", "ConcretizationTypeError", "CustomRuleError", "DtypeError",
+    "ForwardModeError", "FuncgradError", "IndexingError", "IntegerOverflowError", "LinearityError",
+    "NonConcreteBooleanIndexError", "NonScalarOutputError",
     "OutOfBoundsError", "ParameterError", "ProgramError", "RuleError", "ShapeError", "ShapeTruthError",
     "StaticArgumentError", "TracerArrayConversionError", "TracerBoolConversionError",
     "TracerIntegerConversionError", "TracerValueError", "TreeError", "UnexpectedTracerError", "UnsupportedError",

@@ -170,3 +170,15 @@ class ProgramError(FuncgradError, AssertionError):
 
 class UsageError(FuncgradError, TypeError):
     """A transform applied to something that is not a function, or called in the wrong way."""
+
+
+class CustomRuleError(FuncgradError, TypeError, ValueError):
+    """A derivative rule of the user's that is missing, or that gives back something else than it has to."""
+
+
+class ForwardModeError(FuncgradError, TypeError):
+    """Forward mode through a function that has a backward rule only (`custom_vjp`)."""
+
+
+class LinearityError(FuncgradError, TypeError):
+    """Reverse mode through a derivative rule that is not linear in its tangents."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from funcgrad.control.body import pull, push, rows
 from funcgrad.core.evaluate import execute
 from funcgrad.core.ir import Aval, Equation, Program, Var
-from funcgrad.core.primitive import Linear, Links, Primitive, Traits
+from funcgrad.core.primitive import Links, Primitive, Traits
 from funcgrad.core.trace import bind
-from funcgrad.transforms.batch import batch
-from funcgrad.transforms.jvp import jvp
 from funcgrad.transforms.split import split
-from funcgrad.transforms.transpose import transpose
 
 call_p = Primitive("call", Traits(kind="program"), "A Program applied as one operation.")
 
@@ -34,10 +32,7 @@ def _evaluate(*values: Any, program: Program) -> tuple[Any, ...]:
 
 
 def _jvp(primal: Any, primals: Any, tangents: Any, *, program: Program) -> Any:
-    derived, nonzero = jvp(program, tuple([t is not None for t in tangents]))
-    results = call(derived, *primals, *[t for t in tangents if t is not None])
-    dots = iter(results[len(nonzero) :])
-    return results[: len(nonzero)], [next(dots) if flag else None for flag in nonzero]
+    return push(call, program, primals, tangents)
 
 
 def _split(e: Equation, unknown: tuple[bool, ...]) -> tuple[list[Equation], list[Equation]]:
@@ -60,17 +55,11 @@ def _split(e: Equation, unknown: tuple[bool, ...]) -> tuple[list[Equation], list
 
 
 def _transpose(cts: Any, *args: Any, program: Program) -> Any:
-    linear = tuple([isinstance(a, Linear) for a in args])
-    backward, nonzero = transpose(program, linear, tuple([c is not None for c in cts]))
-    values = [a for a in args if not isinstance(a, Linear)]
-    results = iter(call(backward, *values, *[c for c in cts if c is not None]) if any(nonzero) else ())
-    flags = iter(nonzero)
-    return [next(results) if flag and next(flags) else None for flag in linear]
+    return pull(call, program, cts, args)
 
 
 def _batch(size: int, args: Any, dims: Any, *, program: Program) -> Any:
-    batched, out_dims = batch(program, size, tuple(dims))
-    return call(batched, *args), out_dims
+    return rows(call, program, size, args, dims)
 
 
 def _links(params: dict[str, Any]) -> Links:

@@ -64,12 +64,22 @@ class Links:
 
     Operand i goes to body input ``inputs[i]`` and body output ``outputs[j]`` is result j; a pair in `carries`
     says that a body output comes back as a body input in the next round. `rebuild` makes the parameters for
-    another body of the same kind, given which operands and results are kept.
+    another body of the same kind, given which operands and results are kept. `body` alone is the value of the
+    operation: other Programs in the parameters say how it is differentiated.
+
+    Parameters
+    ----------
+    fixed
+        Operands and results are also those of other Programs in the parameters: none can be dropped.
+    opaque
+        The body need not be linear where the operation stands in a linear Program: no product in it is guarded.
     """
 
     body: Program
     rebuild: Callable[[Program], dict[str, Any]]
     carries: tuple[tuple[int, int], ...] = ()
+    fixed: bool = False
+    opaque: bool = False
 
 
 class Primitive:
@@ -94,6 +104,7 @@ class Primitive:
         self.fault: Callable[..., Exception] | None = (
             None  # the error for a value that a native check found, and params
         )
+        self.linear_in: tuple[int, ...] | None = None  # the operands that `transpose` is for, if not all
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
         self.emit: Callable[..., Any] | None = None  # (builder, dtype, *registers, **params) -> register
         self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed

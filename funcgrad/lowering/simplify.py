@@ -47,7 +47,8 @@ class _State:
         for e in equations:
             inputs = tuple([_read(env, a) for a in e.inputs])
             if e.primitive.traits.kind == "program" and not e.primitive.effects_of(e.params):
-                (body,) = [v for v in e.params.values() if isinstance(v, Program)]
+                assert e.primitive.links is not None
+                body = e.primitive.links(e.params).body
                 inner: dict[Any, Atom] = dict(zip(body.inputs, inputs, strict=True))
                 self.visit(body.equations, inner)
                 env.update(zip(e.outputs, [_read(inner, a) for a in body.outputs], strict=True))

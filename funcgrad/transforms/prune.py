@@ -30,7 +30,7 @@ def narrow(e: Equation, wanted: tuple[bool, ...]) -> Equation:
     """An equation that holds a Program, without the results that nothing needs and the operands that only they did."""
     assert e.primitive.links is not None
     links = e.primitive.links(e.params)
-    if links.carries:
+    if links.carries or links.fixed:
         return e
 
     def shrink() -> tuple[Program, tuple[bool, ...]]:

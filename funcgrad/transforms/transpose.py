@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from funcgrad.base.dtypes import is_inexact
-from funcgrad.base.errors import RuleError
+from funcgrad.base.errors import LinearityError, RuleError
 from funcgrad.core.check import checked
-from funcgrad.core.ir import Literal, Program
+from funcgrad.core.ir import Equation, Literal, Program
 from funcgrad.core.primitive import Linear
 from funcgrad.core.trace import Trace, Tracer
 from funcgrad.ops.op import accumulate
@@ -57,11 +57,13 @@ def _transpose(program: Program, linear: Flags, nonzero: Flags) -> tuple[Program
                 t.adopt(v, name=name)
         seeds = [t.input(a.aval) if flag else None for a, flag in zip(program.outputs, nonzero, strict=True)]
         backward = []
+        lost: set[Any] = set()  # truth values and integers that depend on what the Program is linear in
         for e in program.equations:
             if moving.isdisjoint(e.inputs):
                 t.emit(e)
             else:
                 moving.update([v for v in e.outputs if is_inexact(v.aval.dtype)])
+                lost.update([v for v in e.outputs if not is_inexact(v.aval.dtype)])
                 backward.append(e)
         for a, seed in zip(program.outputs, seeds, strict=True):
             give(a, seed)
@@ -71,6 +73,7 @@ def _transpose(program: Program, linear: Flags, nonzero: Flags) -> tuple[Program
                 continue
             t.source = e.source
             args = [Linear(a.aval) if a in moving else Tracer(t, a) for a in e.inputs]
+            _require_linear(e, args, lost)
             try:
                 results = e.primitive.transpose(cts, *args, **e.params)
             except RuleError as error:
@@ -81,3 +84,18 @@ def _transpose(program: Program, linear: Flags, nonzero: Flags) -> tuple[Program
         result = t.program([cotangents[v] for v in forward if v in cotangents])
     assert not t.captured, "a transpose rule captured a value"
     return checked(result), out_nonzero
+
+
+def _require_linear(e: Equation, args: list[Any], lost: set[Any]) -> None:
+    """Raise if the equation is not linear in its `Linear` operands: only rules of users can be so wrong."""
+    primitive = e.primitive
+    where = [i for i, a in enumerate(args) if isinstance(a, Linear)]
+    declined = "transpose" in primitive.declined and not primitive.has("transpose")
+    bilinear = primitive.traits.zero in ("product", "guard") or primitive.traits.kind == "dot"
+    wrong = primitive.linear_in is not None and not set(where) <= set(primitive.linear_in)
+    if declined or wrong or (bilinear and len(where) == len(args)) or not lost.isdisjoint(e.inputs):
+        raise LinearityError(
+            f"a derivative rule is not linear in its tangents: {primitive.name} of what depends on them",
+            source=e.source,
+            hint="multiply a tangent by what depends on the primals only; a function of a tangent is not linear",
+        )

@@ -17,6 +17,7 @@ import numpy as np
 import funcgrad as fg
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import bind
+from funcgrad.transforms.jvp import jvp
 from tests.rule_checker import Oracle, all_primitives
 
 all_primitives()
@@ -338,3 +339,10 @@ def nested(x: Any) -> Any:
 sample("call", a(3), a(3), program=fg.make_program(several)(a(3), a(3)), oracle="difference")
 sample("call", a(3), program=fg.make_program(nested)(a(3)), oracle="difference")
 sample("call", a(3), i(1, 2, 3), program=fg.make_program(lambda x, n: (x, n))(a(3), i(1, 2, 3)))
+
+for f, args in [(several, (a(3), a(3))), (nested, (a(3),))]:
+    body = fg.make_program(f)(*args)
+    sample(
+        "custom_jvp", *args, program=body, rules=(jvp(body, (True,) * len(args))[0],), captured=0, oracle="difference"
+    )
+    sample("custom_backward", *args, program=body, oracle="difference")
