@@ -17,6 +17,10 @@ from funcgrad.api import (
     Jit,
     ShapeDtypeStruct,
     SymbolicZero,
+    checkpoint,
+    checkpoint as remat,
+    checkpoint_name,
+    checkpoint_policies,
     custom_gradient,
     custom_jvp,
     custom_vjp,
@@ -47,7 +51,6 @@ _PLANNED = {
     "lax": "loops and branches inside jit",
     "random": "random numbers; use numpy.random.default_rng outside",
     "scipy": "SciPy's modules; funcgrad.special has some functions",
-    "checkpoint": "recomputation in the backward pass",
 }
 
 
@@ -64,6 +67,9 @@ __all__ = [
     "Program",
     "ShapeDtypeStruct",
     "SymbolicZero",
+    "checkpoint",
+    "checkpoint_name",
+    "checkpoint_policies",
     "config",
     "custom_gradient",
     "custom_jvp",
@@ -85,6 +91,7 @@ __all__ = [
     "nn",
     "numpy",
     "optim",
+    "remat",
     "show",
     "special",
     "stop_gradient",

@@ -1,5 +1,6 @@
 """Function → function: grad, jvp, vmap, jit and their kin."""
 
+from funcgrad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from funcgrad.api.custom_jvp import custom_jvp
 from funcgrad.api.custom_vjp import CustomVJPPrimal, custom_gradient, custom_vjp
 from funcgrad.api.forward import jvp, linearize, stop_gradient

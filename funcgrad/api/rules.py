@@ -101,13 +101,19 @@ class Application:
         ]
 
 
-def resolved(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments by position, with defaults."""
+def signature_of(f: Any) -> inspect.Signature | None:
+    """The signature, if the function has one."""
     try:
-        signature = inspect.signature(f)
+        return inspect.signature(f)
     except (TypeError, ValueError):
+        return None
+
+
+def resolved(f: Any, signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
+    """The arguments by position, with defaults."""
+    if signature is None:
         if kwargs:
-            raise ArgumentError(f"{function_name(f)} has no signature: pass its arguments by position") from None
+            raise ArgumentError(f"{function_name(f)} has no signature: pass its arguments by position")
         return args
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
@@ -353,6 +359,7 @@ class WithRules:
             )
         self.__wrapped__ = f
         self.name = function_name(f)
+        self.signature = signature_of(f)
         self.nondiff_argnums = numbers
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -364,7 +371,7 @@ class WithRules:
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._require_rules()
-        args = resolved(self.__wrapped__, args, kwargs)
+        args = resolved(self.__wrapped__, self.signature, args, kwargs)
         if type(current()) is not Trace:
             return self._value(*args)
         a = application(self.__wrapped__, args, self.nondiff_argnums, self.transform)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from funcgrad.control.body import pull, push, rows
+from funcgrad.core.check import checked
 from funcgrad.core.evaluate import execute
-from funcgrad.core.ir import Aval, Equation, Program, Var
+from funcgrad.core.ir import Atom, Aval, Equation, Program, Var
 from funcgrad.core.primitive import Links, Primitive, Traits
 from funcgrad.core.trace import bind
 from funcgrad.transforms.split import split
@@ -74,3 +75,28 @@ call_p.transpose = _transpose
 call_p.batch = _batch
 call_p.links = _links
 call_p.effects_of = lambda params: params["program"].effects
+
+
+def opened(program: Program) -> Program:
+    """`program` with the calls in it replaced by what they compute, one equation after the other."""
+
+    def visit(equations: tuple[Equation, ...], env: dict[Atom, Atom]) -> None:
+        for e in equations:
+            inputs = tuple([env.get(a, a) for a in e.inputs])
+            if e.primitive is call_p:
+                body = e.params["program"]
+                inner: dict[Atom, Atom] = dict(zip(body.inputs, inputs, strict=True))
+                visit(body.equations, inner)
+                env.update(zip(e.outputs, [inner.get(a, a) for a in body.outputs], strict=True))
+            else:
+                outputs = tuple([Var(v.aval) for v in e.outputs])
+                env.update(zip(e.outputs, outputs, strict=True))
+                out.append(e.replace(inputs=inputs, outputs=outputs))
+
+    if not any([e.primitive is call_p for e in program.equations]):
+        return program
+    out: list[Equation] = []
+    env: dict[Atom, Atom] = {}
+    visit(program.equations, env)
+    outputs = tuple([env.get(a, a) for a in program.outputs])
+    return checked(Program(program.inputs, tuple(out), outputs, program.name, program.input_names))

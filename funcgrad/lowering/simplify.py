@@ -1,8 +1,9 @@
 """First stage of lowering: one flat Program, without repetition.
 
 In: a Program as traced. Out: an equal Program in which calls are inlined, an operation that was written twice is
-computed once, exact operations on constants are folded, and dead equations are gone. It happens here and nowhere
-earlier: differentiating first keeps the order of cotangent sums.
+computed once, exact operations on constants are folded, and dead equations are gone. What stands on two sides of a
+barrier stays two operations. It happens here and nowhere earlier: differentiating first keeps the order of cotangent
+sums.
 
     a = mul x 2.0; b = call[f] x; c = add a b     with f: mul x 2.0     becomes     a = mul x 2.0; c = add a a
 """
@@ -30,7 +31,23 @@ def _simplify(program: Program) -> Program:
     state.visit(program.equations, env)
     outputs = tuple([_read(env, a) for a in program.outputs])
     flat = Program(program.inputs, tuple(state.equations), outputs, program.name, program.input_names)
-    return checked(prune(flat))
+    return checked(prune(_without_barriers(flat)))
+
+
+def _without_barriers(program: Program) -> Program:
+    """`program` in which the results of barriers are their operands: they have kept apart what had to be."""
+    if not any([e.primitive.traits.kind == "barrier" for e in program.equations]):
+        return program
+    env: dict[Atom, Atom] = {}
+    equations = []
+    for e in program.equations:
+        inputs = tuple([env.get(a, a) for a in e.inputs])
+        if e.primitive.traits.kind == "barrier":
+            env.update(zip(e.outputs, inputs, strict=True))
+        else:
+            equations.append(e.replace(inputs=inputs))
+    outputs = tuple([env.get(a, a) for a in program.outputs])
+    return Program(program.inputs, tuple(equations), outputs, program.name, program.input_names)
 
 
 def _read(env: dict[Any, Atom], atom: Atom) -> Atom:
@@ -46,7 +63,9 @@ class _State:
         """Append the equations, renamed by `env`, which learns their outputs."""
         for e in equations:
             inputs = tuple([_read(env, a) for a in e.inputs])
-            if e.primitive.traits.kind == "program" and not e.primitive.effects_of(e.params):
+            if e.primitive.traits.kind == "identity":
+                env.update(zip(e.outputs, inputs, strict=True))
+            elif e.primitive.traits.kind == "program" and not e.primitive.effects_of(e.params):
                 assert e.primitive.links is not None
                 body = e.primitive.links(e.params).body
                 inner: dict[Any, Atom] = dict(zip(body.inputs, inputs, strict=True))

@@ -114,7 +114,7 @@ _random = np.random.default_rng(2)
 SAMPLES: dict[str, list[Sample]] = {}
 
 
-def sample(name: str, *args: Any, oracle: Oracle = "linear", **params: Any) -> None:
+def sample(name: str, /, *args: Any, oracle: Oracle = "linear", **params: Any) -> None:
     """Add a sample."""
     linear_in = (1,) if name == "linear_recurrence" else None  # in b: its derivatives never make `a` a tangent
     SAMPLES.setdefault(name, []).append(Sample(name, params, args, oracle, linear_in))
@@ -346,3 +346,6 @@ for f, args in [(several, (a(3), a(3))), (nested, (a(3),))]:
         "custom_jvp", *args, program=body, rules=(jvp(body, (True,) * len(args))[0],), captured=0, oracle="difference"
     )
     sample("custom_backward", *args, program=body, oracle="difference")
+    sample("checkpoint", *args, program=body, policy=None, oracle="difference")
+sample("barrier", a(3), a(2))
+sample("checkpoint_name", a(3), name="x")

@@ -26,7 +26,7 @@ OPS = all_primitives()
 ELEMENTWISE = [n for n, op in OPS.items() if op.traits.kind == "elementwise" and n not in SAMPLES]
 DIFFERENTIABLE = [n for n in ELEMENTWISE if not OPS[n].no_derivative]
 FLOATS = (F64, F32)
-HOLDERS = ("program", "custom_linear")  # what they hold has types and derivatives of its own
+HOLDERS = ("program", "custom_linear", "barrier", "identity")  # what they hold has types and derivatives of its own
 WITHOUT_FORWARD_MODE = {"custom_vjp", "custom_linear"}  # tests/control/test_custom_vjp.py
 SLOTS = ("abstract", "evaluate", "jvp", "transpose", "batch")
 
