@@ -19,6 +19,7 @@ from funcgrad.base.errors import (
     ProgramError,
     RuleError,
     ShapeError,
+    SingularMatrixError,
     StaticArgumentError,
     TracerArrayConversionError,
     TracerBoolConversionError,
@@ -37,7 +38,7 @@ __all__ = [
     "ForwardModeError", "FuncgradError", "IndexingError", "IntegerOverflowError", "LinearityError",
     "NonConcreteBooleanIndexError", "NonScalarOutputError",
     "OutOfBoundsError", "ParameterError", "ProgramError", "RuleError", "ShapeError", "ShapeTruthError",
-    "StaticArgumentError", "TracerArrayConversionError", "TracerBoolConversionError",
+    "SingularMatrixError", "StaticArgumentError", "TracerArrayConversionError", "TracerBoolConversionError",
     "TracerIntegerConversionError", "TracerValueError", "TreeError", "UnexpectedTracerError", "UnsupportedError",
     "UsageError", "ZeroWeightsError",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from numpy.exceptions import AxisError as _NumpyAxisError
+from numpy.linalg import LinAlgError as _LinAlgError
 
 from funcgrad.base.source import Source, user_source
 
@@ -182,3 +183,7 @@ class ForwardModeError(FuncgradError, TypeError):
 
 class LinearityError(FuncgradError, TypeError):
     """Reverse mode through a derivative rule that is not linear in its tangents."""
+
+
+class SingularMatrixError(FuncgradError, _LinAlgError):
+    """A linear system whose matrix is singular."""

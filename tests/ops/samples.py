@@ -316,6 +316,10 @@ for shape, starts, sizes in [
     sample("dynamic_update_slice", a(*shape), a(*sizes), *at)
 
 
+for stack, n, k in [((), 3, 2), ((), 1, 1), ((2,), 3, 1), ((2, 2), 2, 3), ((), 3, 0), ((0,), 2, 2)]:
+    sample("solve", a(*stack, n, n) + 4 * np.eye(n), a(*stack, n, k), oracle="complex")
+
+
 # -- Programs
 
 
