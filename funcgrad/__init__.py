@@ -11,7 +11,7 @@ step = fg.jit(fg.value_and_grad(loss))        # traced once, then run
 curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
-from funcgrad import errors, lowering, nn, numpy, optim, special, tree, tree as tree_util
+from funcgrad import errors, implicit, lowering, nn, numpy, optim, special, tree, tree as tree_util
 from funcgrad.api import (
     CustomVJPPrimal,
     Jit,
@@ -44,6 +44,7 @@ from funcgrad.api import (
 from funcgrad.base.dtypes import float0
 from funcgrad.core.array import Array, config
 from funcgrad.core.ir import Program
+from funcgrad.implicit import custom_root
 
 __version__ = "0.1.0.dev0"
 
@@ -73,6 +74,7 @@ __all__ = [
     "config",
     "custom_gradient",
     "custom_jvp",
+    "custom_root",
     "custom_vjp",
     "errors",
     "eval_shape",
@@ -80,6 +82,7 @@ __all__ = [
     "grad",
     "hessian",
     "hvp",
+    "implicit",
     "jacfwd",
     "jacobian",
     "jacrev",

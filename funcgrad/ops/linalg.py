@@ -61,7 +61,7 @@ def _evaluate(a: Any, b: Any) -> tuple[Any]:
     except np.linalg.LinAlgError:
         raise SingularMatrixError(
             f"solve: the matrix {make_aval(a.shape, a.dtype)} is singular",
-            hint="np.linalg.lstsq, or add to its diagonal",
+            hint="add a little to its diagonal",
         ) from None
 
 
