@@ -44,7 +44,7 @@ from funcgrad.api import (
 from funcgrad.base.dtypes import float0
 from funcgrad.core.array import Array, config
 from funcgrad.core.ir import Program
-from funcgrad.implicit import custom_root
+from funcgrad.implicit import custom_linear_solve, custom_root
 
 __version__ = "0.1.0.dev0"
 
@@ -74,6 +74,7 @@ __all__ = [
     "config",
     "custom_gradient",
     "custom_jvp",
+    "custom_linear_solve",
     "custom_root",
     "custom_vjp",
     "errors",

@@ -11,13 +11,26 @@ from typing import Any
 
 from funcgrad import tree
 from funcgrad.api import custom_jvp, grad, jacfwd, jvp, stop_gradient
-from funcgrad.api.rules import Application, WithRules
-from funcgrad.api.tracing import Traced, boundary, function_name, require_callable, trace
+from funcgrad.api.rules import Application, WithRules, like
+from funcgrad.api.tracing import (
+    Traced,
+    boundary,
+    function_name,
+    leaf,
+    require_callable,
+    results,
+    trace,
+    value_and_aval,
+)
 from funcgrad.base.errors import CustomRuleError
 from funcgrad.base.tree import leaf_paths
+from funcgrad.control.linear_solve import linear_solve_p, transposed
+from funcgrad.control.rules import union, with_operands
 from funcgrad.core.evaluate import evaluate
-from funcgrad.core.trace import Tracer
+from funcgrad.core.ir import Program
+from funcgrad.core.trace import Trace, Tracer, bind, current
 from funcgrad.numpy import linalg
+from funcgrad.numpy.operands import array
 
 TangentSolve = Callable[[Callable[[Any], Any], Any], Any]
 """``tangent_solve(g, y) -> v`` with g(v) = y, for a linear function g from trees like x to trees like x."""
@@ -120,6 +133,92 @@ def custom_root(
     """
     require_callable(f, "custom_root")
     return root(lambda x, guess: f(x), lambda guess: solve(f, guess), tangent_solve)(initial_guess)
+
+
+@boundary
+def custom_linear_solve(
+    matvec: Callable[[Any], Any],
+    b: Any,
+    solve: Callable[..., Any],
+    transpose_solve: Callable[..., Any] | None = None,
+    symmetric: bool = False,
+) -> Any:
+    """The solution x of ``matvec(x) = b``, differentiable in `b` and in what `matvec` captures.
+
+    Parameters
+    ----------
+    matvec
+        A linear function of trees like `b`.
+    b
+        A pytree of float arrays.
+    solve
+        ``solve(matvec, b) -> x``, a tree like `b`. It is never differentiated. Under transforms it sees no values:
+        Python loops in it have a fixed number of steps.
+    transpose_solve
+        ``transpose_solve(vecmat, ct) -> y`` with vecmat(y) = ct, for the transposed system; needed in reverse mode.
+    symmetric
+        The system is its own transpose: `solve` serves both.
+
+    Examples
+    --------
+    >>> import numpy as np, funcgrad as fg
+    >>> def conjugate_gradients(matvec, b):
+    ...     x, r, p = 0 * b, b, b
+    ...     for _ in range(2):
+    ...         q = matvec(p)
+    ...         step = (r @ r) / (p @ q)
+    ...         x, last, r = x + step * p, r @ r, r - step * q
+    ...         p = r + (r @ r) / last * p
+    ...     return x
+    >>> a, b = np.array([[2.0, 1.0], [1.0, 3.0]]), np.array([1.0, 2.0])
+    >>> f = lambda a: fg.custom_linear_solve(lambda x: a @ x, b, conjugate_gradients, symmetric=True)[0]
+    >>> fg.grad(f)(a).round(4).tolist()
+    [[-0.12, -0.36], [0.04, 0.12]]
+    """
+    for f in (matvec, solve, *([] if transpose_solve is None else [transpose_solve])):
+        require_callable(f, "custom_linear_solve")
+    if type(current()) is not Trace:
+        return solve(matvec, b)
+    leaves, treedef = tree.leaves(b), tree.structure(b)
+    paths = zip(leaves, leaf_paths(treedef, "b"), strict=True)
+    pairs = [value_and_aval(array(leaf(x, path), path)) for x, path in paths]
+    avals = [aval for _, aval in pairs]
+
+    def traced(f: Callable[[Any], Any], name: str) -> Traced:
+        def function(leaves: list[Any]) -> Any:
+            out = like(f(tree.unflatten(treedef, leaves)), treedef, avals, f"the result of {name}", "b")
+            return tree.unflatten(treedef, out)
+
+        paths = leaf_paths(treedef, "x")
+        return trace(function, [(None, v) for v in avals], paths, name=name, purpose="custom_linear_solve", shows=False)
+
+    def closed(program: Program, captured: list[Any]) -> Callable[[Any], Any]:
+        return lambda x: tree.unflatten(treedef, evaluate(program, [*captured, *tree.leaves(x)]))
+
+    system = traced(matvec, "matvec")
+    direct = traced(lambda y: solve(closed(system.program, system.constants), y), "solve")
+    back = None
+    if symmetric:
+        back = direct
+    elif transpose_solve is not None:
+        vecmat = closed(transposed(system.program, len(system.constants)), system.constants)
+        back = traced(lambda y: transpose_solve(vecmat, y), "transpose_solve")
+    parts = [t for t in (system, direct, back) if t is not None]
+    operands: list[Any] = []
+    for t in parts:
+        operands = union(operands, t.constants)
+    programs = [with_operands(t.program, t.constants, operands) for t in parts]
+    values = [v for v, _ in pairs]
+    out = bind(
+        linear_solve_p,
+        *operands,
+        *values,
+        matvec=programs[0],
+        solve=programs[1],
+        transpose_solve=programs[2] if back is not None else None,
+        captured=len(operands),
+    )
+    return tree.unflatten(treedef, results(out, [*operands, *values]))
 
 
 class _Root(WithRules):

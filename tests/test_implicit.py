@@ -136,3 +136,100 @@ def test_errors() -> None:
         implicit.root(3, bisection)
     with pytest.raises(fg.errors.UsageError):
         implicit.argmin(lambda x: x, 3)
+
+
+# -- linear systems
+
+
+def conjugate_gradients(matvec: Any, b: Any) -> Any:
+    x, r, p = 0.0 * b, b, b
+    for _ in range(3):
+        q = matvec(p)
+        step = (r @ r) / (p @ q)
+        x, last, r = x + step * p, r @ r, r - step * q
+        p = r + (r @ r) / last * p
+    return x
+
+
+def by_matrix(matvec: Any, b: Any) -> Any:
+    return np.linalg.solve(fg.jacfwd(matvec)(0.0 * b), b)
+
+
+RANDOM = np.random.default_rng(3)
+M, B, V = RANDOM.normal(size=(3, 3)) + 3 * np.eye(3), RANDOM.normal(size=3), RANDOM.normal(size=(3, 3))
+
+
+def general(a: Any, b: Any) -> Any:
+    return fg.custom_linear_solve(lambda x: a @ x, b, by_matrix, by_matrix)
+
+
+def spd(a: Any, b: Any) -> Any:
+    return fg.custom_linear_solve(lambda x: a @ (a.T @ x) + x, b, conjugate_gradients, symmetric=True)
+
+
+def spd_exact(a: Any, b: Any) -> Any:
+    return np.linalg.solve(a @ a.T + np.eye(3), b)
+
+
+@pytest.mark.parametrize("jit", [lambda f: f, fg.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize(("solve", "exact"), [(general, np.linalg.solve), (spd, spd_exact)], ids=["general", "spd"])
+def test_linear_systems(solve: Any, exact: Any, jit: Any) -> None:
+    near = {"rtol": 1e-9, "atol": 1e-11}
+    np.testing.assert_allclose(solve(M, B), exact(M, B), **near)
+    for argnum in (0, 1):
+        for transform in (fg.jacfwd, fg.jacrev, lambda f, i: fg.jacfwd(fg.jacrev(f, i), 0)):
+            found = jit(transform(solve, argnum))(M, B)
+            np.testing.assert_allclose(found, transform(exact, argnum)(M, B), **near)
+    scalar = lambda f: lambda t: np.sum(f(M + t * V, B) ** 3)
+    for order in (fg.grad, lambda f: fg.grad(fg.grad(f)), lambda f: fg.grad(fg.grad(fg.grad(f)))):
+        np.testing.assert_allclose(jit(order(scalar(solve)))(0.1), order(scalar(exact))(0.1), rtol=1e-8)
+    stack, rights = np.stack([M, M + V / 4]), np.stack([B, 2 * B + 1])
+    for axes in ((0, 0), (None, 0), (0, None)):
+        args = (stack if axes[0] == 0 else M, rights if axes[1] == 0 else B)
+        rows = lambda f, axes=axes: lambda *p: fg.vmap(f, axes)(*p)
+        np.testing.assert_allclose(jit(rows(solve))(*args), rows(exact)(*args), **near)
+        total = lambda f, rows=rows: fg.grad(lambda *p: np.sum(rows(f)(*p) ** 2), (0, 1))
+        for found, expected in zip(jit(total(solve))(*args), total(exact)(*args), strict=True):
+            np.testing.assert_allclose(found, expected, **near)
+
+
+def test_the_solver_is_not_differentiated() -> None:
+    """A solver that works with what has no derivative: rounded inverses, refined by a step."""
+    inverse = np.linalg.inv(M)
+    solve = lambda matvec, b: inverse @ fg.stop_gradient(b)
+    f = lambda a, b: fg.custom_linear_solve(lambda x: a @ x, b, solve, lambda v, ct: inverse.T @ fg.stop_gradient(ct))
+    np.testing.assert_allclose(fg.jacrev(f, 1)(M, B), inverse, rtol=1e-12)
+    np.testing.assert_allclose(fg.jacfwd(f, 0)(M, B), fg.jacfwd(np.linalg.solve, 0)(M, B), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(fg.jacrev(f, 0)(M, B), fg.jacfwd(np.linalg.solve, 0)(M, B), rtol=1e-10, atol=1e-12)
+
+
+def test_systems_of_trees() -> None:
+    matvec = lambda t: {"u": 2.0 * t["u"] + t["v"].sum(), "v": 3.0 * t["v"] - t["u"]}
+
+    def solve(matvec: Any, b: Any) -> Any:
+        flat, unravel = fg.tree.ravel_pytree(b)
+        return unravel(by_matrix(lambda x: fg.tree.ravel_pytree(matvec(unravel(x)))[0], flat))
+
+    b = {"u": 1.0, "v": np.array([2.0, -1.0])}
+    f = lambda b: fg.custom_linear_solve(matvec, b, solve, solve)
+    for x in (f(b), fg.jit(f)(b)):
+        back = matvec(x)
+        np.testing.assert_allclose((back["u"], *back["v"]), (1.0, 2.0, -1.0), rtol=1e-13)
+    gradient = fg.grad(lambda b: f(b)["u"])(b)  # the first row of the inverse of [[2, 1, 1], [-1, 3, 0], [-1, 0, 3]]
+    first = np.linalg.inv(np.array([[2.0, 1, 1], [-1, 3, 0], [-1, 0, 3]]))[0]
+    np.testing.assert_allclose((gradient["u"], *gradient["v"]), first, rtol=1e-13)
+
+
+def test_errors_of_linear_systems() -> None:
+    forward_only = lambda a: fg.custom_linear_solve(lambda x: a @ x, B, by_matrix)[0]
+    assert np.isfinite(fg.jacfwd(forward_only)(M)).all()
+    with pytest.raises(fg.errors.RuleError, match="needs transpose_solve"):
+        fg.grad(forward_only)(M)
+    with pytest.raises(fg.errors.LinearityError):
+        fg.grad(lambda b: fg.custom_linear_solve(lambda x: x * x, b, by_matrix, by_matrix).sum())(B)
+    with pytest.raises(fg.errors.CustomRuleError, match="the result of matvec must have the shape of b"):
+        fg.grad(lambda b: fg.custom_linear_solve(lambda x: x[:2], b, by_matrix).sum())(B)
+    with pytest.raises(fg.errors.CustomRuleError, match="the result of solve must have the tree of b"):
+        fg.grad(lambda b: fg.custom_linear_solve(lambda x: x, b, lambda m, b: (b,)).sum())(B)
+    with pytest.raises(fg.errors.UsageError):
+        fg.custom_linear_solve(M, B, by_matrix)
