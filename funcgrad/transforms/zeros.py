@@ -45,7 +45,11 @@ def _zeros(program: Program, zero: Flags) -> tuple[Program, Flags]:
             env.update([(v, _literal(v)) for v in e.outputs])
             gone.update(e.outputs)
         else:
+            e, flags = _inside(e, gone)
             equations.append(e.replace(inputs=tuple([env.get(a, a) for a in e.inputs])))
+            vanished = [v for v, flag in zip(e.outputs, flags, strict=True) if flag]
+            env.update([(v, _literal(v)) for v in vanished])
+            gone.update(vanished)
     outputs = tuple([env.get(a, a) for a in program.outputs])
     names = program.input_names or ("",) * len(program.inputs)
     result = Program(
@@ -56,6 +60,15 @@ def _zeros(program: Program, zero: Flags) -> tuple[Program, Flags]:
         tuple([n for n, flag in zip(names, zero, strict=True) if not flag]),
     )
     return checked(result), tuple([_is_zero(a) for a in outputs])
+
+
+def _inside(e: Equation, gone: set[Atom]) -> tuple[Equation, Flags]:
+    """An equation that holds a Program, without its operands in `gone`; and which of its results are zero."""
+    links = e.primitive.links(e.params) if e.primitive.links is not None else None
+    if links is None or links.carries or links.fixed or links.opaque:
+        return e, (False,) * len(e.outputs)
+    body, flags = zeros(links.body, tuple([a in gone for a in e.inputs]))
+    return e.replace(inputs=tuple([a for a in e.inputs if a not in gone]), params=links.rebuild(body)), flags
 
 
 def _literal(atom: Any) -> Literal:

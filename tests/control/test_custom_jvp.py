@@ -315,6 +315,16 @@ def test_zero_tangents_annihilate() -> None:
     assert "log" not in [e.primitive.name for e in fg.make_program(fg.grad(power))(0.0, 2.0).equations]
 
 
+def test_zero_tangents_annihilate_inside_a_call() -> None:
+    power = fg.custom_jvp(lambda x, y: x**y)
+    term = fg.jit(lambda x, y, x_dot, y_dot: (x_dot * y * x ** (y - 1), y_dot * np.log(x) * x**y))
+    power.defjvp(lambda p, t: (power(*p), sum(fg.checkpoint(term)(*p, *t))))
+    assert fg.grad(power)(0.0, 2.0) == 0.0 and fg.jit(fg.grad(power))(0.0, 2.0) == 0.0
+    assert fg.jvp(lambda x: power(x, 3.0), (0.0,), (1.0,))[1] == 0.0
+    np.testing.assert_allclose(fg.grad(power, 1)(2.0, 3.0), 8 * np.log(2.0), rtol=1e-14)
+    assert fg.grad(power, (0, 1))(1.0, 3.0) == (3.0, 0.0)
+
+
 def test_symbolic_zeros() -> None:
     seen: list[Any] = []
 
