@@ -11,7 +11,7 @@ from typing import Any
 
 from funcgrad import tree
 from funcgrad.api import custom_jvp, grad, jacfwd, jvp, stop_gradient
-from funcgrad.api.rules import Application, WithRules, like
+from funcgrad.api.rules import Application, Result, WithRules, like
 from funcgrad.api.tracing import (
     Traced,
     boundary,
@@ -231,15 +231,15 @@ class _Root(WithRules):
         self.f = f
         self.tangent_solve = tangent_solve
 
-    def _apply(self, a: Application, traced: Traced) -> Any:
+    def _apply(self, a: Application, values: list[Any], traced: Traced, result: Result) -> Any:
         """Bind the solver with a rule in which what `f` captures is an argument."""
-        xs, count = traced.out_tree, traced.out_tree.num_leaves
+        xs, count = result.treedef, result.treedef.num_leaves
         args = a.treedef
 
         def residual(leaves: list[Any]) -> Any:
             return self.f(tree.unflatten(xs, leaves[:count]), *tree.unflatten(args, leaves[count:]))
 
-        inputs = [*[(None, v) for v in traced.program.out_avals], *a.inputs(True)]
+        inputs = [*[(None, v) for v in result.avals], *a.inputs(values)]
         names = [*leaf_paths(xs, "x"), *a.names]
         name, hidden = function_name(self.f), "the solutions of root"
         f = trace(residual, inputs, names, name=name, purpose="root", shows=True, hidden=hidden)
@@ -264,7 +264,7 @@ class _Root(WithRules):
             matrix = jacfwd(lambda v: tree.ravel_pytree(g(unravel(v)))[0])(0.0 * flat)
             return x, unravel(linalg.solve(matrix, -tree.ravel_pytree(moved)[0]))
 
-        pairs = zip(a.values, a.avals, strict=True)
+        pairs = zip(values, a.avals, strict=True)
         given = [v.item() if t.weak and type(v) is not Tracer else v for v, t in pairs]
         return solution(list(f.constants), tree.unflatten(args, given))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from funcgrad.api.rules import Application, WithRules, apply, fitting, like, no_tangent, symbolic_zero
+from funcgrad.api.rules import Application, Result, WithRules, apply, fitting, like, no_tangent, symbolic_zero
 from funcgrad.api.tracing import Traced, function_name, require_callable, trace
 from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
@@ -47,6 +47,7 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
     def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
         super().__init__(f, nondiff_argnums)
         self._rule: Callable[..., Any] | None = None
+        self._written: tuple[Callable[..., Any], ...] = ()  # the functions of the user's that the rule consists of
         self._symbolic = False
 
     def defjvp(self, rule: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
@@ -62,7 +63,7 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
             Give the rule a `SymbolicZero` for a tangent that is known to be zero when the function is applied.
         """
         require_callable(rule, "defjvp")
-        self._rule, self._symbolic = rule, symbolic_zeros
+        self._rule, self._written, self._symbolic = rule, (rule,), symbolic_zeros
         return rule
 
     def defjvps(self, *rules: Callable[..., Any] | None) -> None:
@@ -97,6 +98,7 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
 
         rule.__name__ = f"{self.name}_jvps"
         self._rule, self._symbolic = rule, False
+        self._written = tuple([r for r in rules if r is not None])
 
     def _require_rules(self) -> None:
         if self._rule is None:
@@ -105,10 +107,10 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
                 hint=f"@{self.name}.defjvp above def rule(primals, tangents): return out, out_dot",
             )
 
-    def _apply(self, a: Application, traced: Traced) -> Any:
+    def _apply(self, a: Application, values: list[Any], traced: Traced, result: Result) -> Any:
         rule, symbolic = self._rule, self._symbolic
         name = function_name(rule)
-        zero = a.zeros() if symbolic else [not m for m in a.moving]
+        zero = a.zeros if symbolic else [not m for m in a.moving]
 
         def function(leaves: list[Any]) -> Any:
             primals, dots = leaves[: len(a.avals)], iter(leaves[len(a.avals) :])
@@ -118,44 +120,44 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
                 tangents.append(symbolic_zero(aval) if none and moves else dot)
             static = [a.static[i] for i in sorted(a.static)]
             given = (tree.unflatten(a.treedef, primals), tree.unflatten(a.treedef, tangents))
-            return _outputs(rule(*static, *given), name, traced)  # type: ignore[misc]
+            return _outputs(rule(*static, *given), name, result)  # type: ignore[misc]
 
-        def make(expected: Sequence[Any], shows: bool) -> list[Traced]:
+        def make(expected: Sequence[Any], values: Sequence[Any] | None) -> list[Traced]:
             dots = [(None, tangent_aval(aval)) for aval, moves in zip(a.avals, a.moving, strict=True) if moves]
             names = [f"{n}_dot" for n, moves in zip(a.names, a.moving, strict=True) if moves]
             return [
                 trace(
                     function,
-                    [*a.inputs(shows), *dots],
+                    [*a.inputs(values), *dots],
                     [*a.names, *names],
                     name=name,
                     purpose="custom_jvp",
-                    shows=shows,
+                    shows=values is not None,
                     expected=expected,
                     hidden="the tangents of a rule",
                 )
             ]
 
-        return apply(custom_jvp_p, self, a, traced, make, (rule,))
+        return apply(custom_jvp_p, self, a, values, traced, make, self._written)
 
 
-def _outputs(result: Any, name: str, traced: Traced) -> list[Any]:
+def _outputs(returned: Any, name: str, result: Result) -> list[Any]:
     """Outputs and tangents of a rule, as leaves."""
-    if not isinstance(result, tuple | list) or len(result) != 2:
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise CustomRuleError(
             f"{name} must return a pair, the output and its tangent; it returned "
-            f"{f'{len(result)} values' if isinstance(result, tuple | list) else type(result).__name__}",
+            f"{f'{len(returned)} values' if isinstance(returned, tuple | list) else type(returned).__name__}",
             hint="return out, out_dot",
         )
-    avals = traced.program.out_avals
-    out = like(result[0], traced.out_tree, avals, f"the output of {name}", "the result of the function")
-    leaves, found = tree.flatten(result[1])
-    if found != traced.out_tree:
+    avals = result.avals
+    out = like(returned[0], result.treedef, avals, f"the output of {name}", "the result of the function")
+    leaves, found = tree.flatten(returned[1])
+    if found != result.treedef:
         what = f"the tangent of {name}"
         raise CustomRuleError(
-            f"{what} must have the tree of the output; {tree.describe_mismatch(what, traced.out_tree, found)}"
+            f"{what} must have the tree of the output; {tree.describe_mismatch(what, result.treedef, found)}"
         )
-    paths = tree.leaf_paths(traced.out_tree, f"the tangent of {name}")
+    paths = tree.leaf_paths(result.treedef, f"the tangent of {name}")
     dots = [
         fitting(x, aval, path, "the output")
         for x, aval, path in zip(leaves, avals, paths, strict=True)

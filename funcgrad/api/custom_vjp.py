@@ -8,6 +8,8 @@ from typing import Any
 
 from funcgrad.api.rules import (
     Application,
+    Make,
+    Result,
     WithRules,
     apply,
     cotangent_leaves,
@@ -103,35 +105,36 @@ class custom_vjp(WithRules):  # noqa: N801 (reads as a function)
                 f"custom_vjp: {self.name} has no derivative rule", hint=f"{self.name}.defvjp(forward, backward)"
             )
 
-    def _apply(self, a: Application, traced: Traced) -> Any:
+    def _apply(self, a: Application, values: list[Any], traced: Traced, result: Result) -> Any:
         assert self._rules is not None
-        return _apply(self, a, traced, *self._rules, self._symbolic)
+        make = _make(a, result, *self._rules, self._symbolic)
+        return apply(custom_vjp_p, self, a, values, traced, make, self._rules)
 
 
-def _apply(function: Any, a: Application, traced: Traced, fwd: Any, bwd: Any, symbolic: bool) -> Any:
+def _make(a: Application, result: Result, fwd: Any, bwd: Any, symbolic: bool) -> Make:
+    """How the two rules are traced: the backward rule inside the forward rule, whose residuals it sees."""
     name = function_name(fwd)
 
-    def make(expected: Sequence[Any], shows: bool) -> list[Traced]:
+    def make(expected: Sequence[Any], values: Sequence[Any] | None) -> list[Traced]:
+        shows = values is not None
         found: list[Traced] = []
 
         def forward(leaves: list[Any]) -> Any:
             if symbolic:
-                leaves = [CustomVJPPrimal(x, not z) for x, z in zip(leaves, a.zeros(), strict=True)]
+                leaves = [CustomVJPPrimal(x, not z) for x, z in zip(leaves, a.zeros, strict=True)]
             out, residuals = _pair(fwd(*a.arguments(leaves)), name)
-            outs = like(
-                out, traced.out_tree, traced.program.out_avals, f"the output of {name}", "the result of the function"
-            )
+            outs = like(out, result.treedef, result.avals, f"the output of {name}", "the result of the function")
             kept, treedef = residual_leaves(residuals, name)
-            backward, hoisted = _backward(bwd, a, traced, kept, treedef, symbolic, expected, shows)
+            backward, hoisted = _backward(bwd, a, result, kept, treedef, symbolic, expected, shows)
             found.append(backward)
             return [*outs, *kept, *hoisted]
 
         first = trace(
-            forward, a.inputs(shows), a.names, name=name, purpose="custom_vjp", shows=shows, expected=expected
+            forward, a.inputs(values), a.names, name=name, purpose="custom_vjp", shows=shows, expected=expected
         )
         return [first, *found]
 
-    return apply(custom_vjp_p, function, a, traced, make, (fwd, bwd))
+    return make
 
 
 def _pair(result: Any, name: str) -> tuple[Any, Any]:
@@ -147,7 +150,7 @@ def _pair(result: Any, name: str) -> tuple[Any, Any]:
 def _backward(
     bwd: Any,
     a: Application,
-    traced: Traced,
+    result: Result,
     residuals: list[Any],
     treedef: tree.Treedef,
     symbolic: bool,
@@ -156,13 +159,13 @@ def _backward(
 ) -> tuple[Traced, list[Any]]:
     """The backward rule, and what it takes from the forward rule beside the residuals."""
     name = function_name(bwd)
-    outs = traced.program.out_avals
+    outs = result.avals
 
     def function(leaves: list[Any]) -> Any:
         cts = iter(leaves[len(residuals) :])
         cotangents = [next(cts) if is_inexact(v.dtype) else no_tangent(v, symbolic) for v in outs]
         static = [a.static[i] for i in sorted(a.static)]
-        given = (tree.unflatten(treedef, leaves[: len(residuals)]), tree.unflatten(traced.out_tree, cotangents))
+        given = (tree.unflatten(treedef, leaves[: len(residuals)]), tree.unflatten(result.treedef, cotangents))
         return _cotangents(bwd(*static, *given), name, a)
 
     inner = trace(
@@ -251,7 +254,7 @@ class custom_gradient(WithRules):  # noqa: N801 (reads as a function)
     def _value(self, *args: Any) -> Any:
         return self._checked(self.__wrapped__(*args))[0]
 
-    def _apply(self, a: Application, traced: Traced) -> Any:
+    def _apply(self, a: Application, values: list[Any], traced: Traced, result: Result) -> Any:
         back: list[Any] = []  # the rule that the forward pass returned last: traced before that pass has ended
 
         def forward(*args: Any) -> Any:
@@ -260,11 +263,12 @@ class custom_gradient(WithRules):  # noqa: N801 (reads as a function)
             return out, ()
 
         def backward(_: Any, ct: Any) -> Any:
-            result = back[0](ct)
-            return result if a.count != 1 or (isinstance(result, tuple) and len(result) == 1) else (result,)
+            bars = back.pop()(ct)
+            return bars if a.count != 1 or (isinstance(bars, tuple) and len(bars) == 1) else (bars,)
 
         forward.__name__ = backward.__name__ = self.name
-        return _apply(self, a, traced, forward, backward, False)
+        make = _make(a, result, forward, backward, False)
+        return apply(custom_vjp_p, self, a, values, traced, make, (self.__wrapped__,))
 
     def _checked(self, result: Any) -> Any:
         if not isinstance(result, tuple | list) or len(result) != 2 or not callable(result[1]):

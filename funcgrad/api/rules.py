@@ -31,7 +31,7 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.dtypes import Dtype, float0, is_inexact, short
 from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UnexpectedTracerError
-from funcgrad.control.rules import Later, Programs, Rules, union, with_operands
+from funcgrad.control.rules import Later, Programs, Rules, same, union, with_operands
 from funcgrad.core.ir import Aval, Literal, tangent_aval
 from funcgrad.core.primitive import Primitive
 from funcgrad.core.trace import Trace, Tracer, bind, current
@@ -68,37 +68,42 @@ def symbolic_zero(aval: Aval) -> SymbolicZero:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A call of a function with rules: its static arguments, and the leaves of the others."""
+    """A call of a function with rules: its static arguments, and the types of the leaves of the others.
+
+    `zeros` says for each leaf whether its tangent is known to be zero. No values are held: a rule that is traced later
+    must not keep them alive.
+    """
 
     transform: str
     name: str
     count: int
     static: dict[int, Any]
     treedef: tree.Treedef
-    values: list[Any]
     avals: list[Aval]
     names: list[str]
+    zeros: list[bool]
 
     def arguments(self, leaves: Sequence[Any]) -> list[Any]:
         """All arguments, with other leaves."""
         rest = iter(tree.unflatten(self.treedef, leaves))
         return [self.static[i] if i in self.static else next(rest) for i in range(self.count)]
 
-    def inputs(self, shows: bool) -> list[tuple[Any, Aval]]:
-        """Values (if they are shown) and types of the leaves."""
-        return [(v if shows else None, a) for v, a in zip(self.values, self.avals, strict=True)]
+    def inputs(self, values: Sequence[Any] | None) -> list[tuple[Any, Aval]]:
+        """Values, if they are shown, and types of the leaves."""
+        return list(zip(values or [None] * len(self.avals), self.avals, strict=True))
 
     @property
     def moving(self) -> list[bool]:
         """For each leaf, whether it has tangents."""
         return [is_inexact(a.dtype) for a in self.avals]
 
-    def zeros(self) -> list[bool]:
-        """For each leaf, whether its tangent is known to be zero."""
-        return [
-            not is_inexact(a.dtype) or type(v) is not Tracer or v.stopped or isinstance(v.atom, Literal)
-            for v, a in zip(self.values, self.avals, strict=True)
-        ]
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The tree of a function's result, and the types of its leaves."""
+
+    treedef: tree.Treedef
+    avals: tuple[Aval, ...]
 
 
 def signature_of(f: Any) -> inspect.Signature | None:
@@ -126,8 +131,8 @@ def resolved(f: Any, signature: inspect.Signature | None, args: tuple[Any, ...],
     return bound.args
 
 
-def application(f: Any, args: tuple[Any, ...], static: Sequence[int], transform: str) -> Application:
-    """Flatten the arguments that are not static."""
+def application(f: Any, args: tuple[Any, ...], static: Sequence[int], transform: str) -> tuple[Application, list[Any]]:
+    """Flatten the arguments that are not static; the values of the leaves are apart."""
     name = function_name(f)
     fixed = {i % len(args): args[i] for i in static if -len(args) <= i < len(args)}
     if len(fixed) < len(static):
@@ -144,7 +149,14 @@ def application(f: Any, args: tuple[Any, ...], static: Sequence[int], transform:
     leaves, treedef = tree.flatten(tuple([args[i] for i in positions]))
     names = leaf_names(f, treedef, positions)
     pairs = [value_and_aval(leaf(x, n)) for x, n in zip(leaves, names, strict=True)]
-    return Application(transform, name, len(args), fixed, treedef, [v for v, _ in pairs], [a for _, a in pairs], names)
+    values, avals = [v for v, _ in pairs], [t for _, t in pairs]
+    zeros = [not is_inexact(t.dtype) or not _moves(v) for v, t in pairs]
+    return Application(transform, name, len(args), fixed, treedef, avals, names, zeros), values
+
+
+def _moves(x: Any) -> bool:
+    """Whether a value may have a tangent."""
+    return type(x) is Tracer and not x.stopped and not isinstance(x.atom, Literal)
 
 
 # -- tracing of rules
@@ -172,27 +184,35 @@ def _open(frame: Frame) -> Iterator[None]:
         FRAMES.reset(token)
 
 
-Make = Callable[[Sequence[Any], bool], list[Traced]]
-"""Traces the rules, given the tracers that they may capture, and whether values are shown."""
+Make = Callable[[Sequence[Any], Sequence[Any] | None], list[Traced]]
+"""Traces the rules, given the tracers that they may capture, and the values of the arguments if they are shown."""
 
 
-def apply(primitive: Primitive, function: Any, a: Application, body: Traced, make: Make, rules: Sequence[Any]) -> Any:
+def apply(
+    primitive: Primitive,
+    function: Any,
+    a: Application,
+    values: list[Any],
+    body: Traced,
+    make: Make,
+    rules: Sequence[Any],
+) -> Any:
     """Bind a function with rules, and give its results their tree."""
-    programs, captured = _rules(function, a, body, make, rules)
+    programs, captured = _rules(function, a, values, make, rules)
     operands = union(body.constants, captured)
     out = bind(
         primitive,
         *operands,
-        *a.values,
+        *values,
         program=with_operands(body.program, body.constants, operands),
         rules=programs(operands),
         captured=len(operands),
     )
-    return tree.unflatten(body.out_tree, results(out, [*operands, *a.values]))
+    return tree.unflatten(body.out_tree, results(out, [*operands, *values]))
 
 
 def _rules(
-    function: Any, a: Application, body: Traced, make: Make, rules: Sequence[Any]
+    function: Any, a: Application, values: list[Any], make: Make, rules: Sequence[Any]
 ) -> tuple[Callable[[list[Any]], Rules], list[Any]]:
     """The rules as a function of all operands, and what they capture."""
     around = current()
@@ -203,25 +223,28 @@ def _rules(
         captured = list(mine[-1].captured)
         if captured or any([getattr(f, "__closure__", None) or type(f) is not types.FunctionType for f in rules]):
             _forget(around)
-        key = (*rules, _static(a), a.treedef, tuple(a.avals))
+        key = (function, *rules, _static(a), a.treedef, tuple(a.avals))
 
         def later(operands: list[Any]) -> Rules:
+            avals = tuple([aval_of(x) for x in operands])
+            slots = [x if any([same(x, y) for y in captured]) else t for x, t in zip(operands, avals, strict=True)]
+
             def traced() -> Programs:
                 with _open(Frame(function, captured)):
-                    found = make([x for x in captured if type(x) is Tracer], False)
-                return tuple([with_operands(t.program, t.constants, operands) for t in found])
+                    found = make([x for x in captured if type(x) is Tracer], None)
+                return tuple([with_operands(t.program, t.constants, slots) for t in found])
 
-            return Later(traced, (key, tuple([aval_of(x) for x in operands])))
+            return Later(traced, (key, avals))
 
         return later, captured
     frame = Frame(function, [], min(len(around.stack), ORDERS) if around.shows else 1)
     try:
         with _open(frame):
-            found = make((), True)
+            found = make((), values)
             captured = _captured(found)
             if frame.applied and captured:
                 frame.captured = captured
-                found = make((), True)
+                found = make((), values)
                 captured = _captured(found)
     except Exception as error:
         failed = error
@@ -374,16 +397,16 @@ class WithRules:
         args = resolved(self.__wrapped__, self.signature, args, kwargs)
         if type(current()) is not Trace:
             return self._value(*args)
-        a = application(self.__wrapped__, args, self.nondiff_argnums, self.transform)
+        a, values = application(self.__wrapped__, args, self.nondiff_argnums, self.transform)
         traced = trace(
             lambda leaves: self._value(*a.arguments(leaves)),
-            a.inputs(True),
+            a.inputs(values),
             a.names,
             name=a.name,
             purpose=a.transform,
             shows=True,
         )
-        return self._apply(a, traced)
+        return self._apply(a, values, traced, Result(traced.out_tree, traced.program.out_avals))
 
     def _value(self, *args: Any) -> Any:
         """The result of the function itself."""
@@ -392,6 +415,6 @@ class WithRules:
     def _require_rules(self) -> None:
         """Raise if no rule was defined."""
 
-    def _apply(self, a: Application, traced: Traced) -> Any:
+    def _apply(self, a: Application, values: list[Any], traced: Traced, result: Result) -> Any:
         """Bind the function, given its traced value."""
         raise NotImplementedError

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.errors import CustomRuleError
-from funcgrad.core.ir import Atom, Program, Var
+from funcgrad.core.ir import Atom, Aval, Program, Var
 from funcgrad.core.trace import Tracer
 from funcgrad.ops.op import aval_of
 
@@ -67,7 +67,9 @@ def change(rules: Rules, function: Callable[[Programs], Programs], key: Hashable
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two captured values are the same one."""
+    """Whether two captured values are the same one; a type stands for a value that nothing is the same as."""
+    if isinstance(b, Aval):
+        return False
     if type(a) is Tracer or type(b) is Tracer:
         return type(a) is type(b) and a.atom is b.atom
     return a is b or (a.dtype == b.dtype and a.shape == b.shape and np.asarray(a).tobytes() == np.asarray(b).tobytes())
@@ -83,7 +85,10 @@ def union(captured: Sequence[Any], more: Sequence[Any]) -> list[Any]:
 
 
 def with_operands(program: Program, captured: Sequence[Any], operands: Sequence[Any]) -> Program:
-    """`program`, whose first inputs are the values it captured, as a Program that takes all `operands` there."""
+    """`program`, whose first inputs are the values it captured, as a Program that takes all `operands` there.
+
+    An operand that it cannot have captured may be given by its type.
+    """
     if len(captured) == len(operands) and all([x is y for x, y in zip(captured, operands, strict=True)]):
         return program
     found: dict[int, Var] = {}
@@ -102,7 +107,7 @@ def with_operands(program: Program, captured: Sequence[Any], operands: Sequence[
     if again:
         equations = tuple([e.replace(inputs=tuple([again.get(a, a) for a in e.inputs])) for e in equations])
         outputs = tuple([again.get(a, a) for a in outputs])
-    variables = [found.get(i) or Var(aval_of(x)) for i, x in enumerate(operands)]
+    variables = [found.get(i) or Var(x if isinstance(x, Aval) else aval_of(x)) for i, x in enumerate(operands)]
     names = program.input_names or ("",) * len(program.inputs)
     return Program(
         (*variables, *program.inputs[n:]),

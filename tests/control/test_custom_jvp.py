@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad.api.jacobian import jacfwd, jacrev
+from funcgrad.core import canonical
 
 X = np.array([0.3, -1.2, 2.5])
 
@@ -503,3 +506,28 @@ def test_a_tracer_that_escapes_from_a_rule_is_reported() -> None:
     fg.grad(f)(1.0)
     with pytest.raises(fg.errors.UnexpectedTracerError):
         fnp.sin(kept[0])
+
+
+@fg.custom_jvp
+def cube(x: Any) -> Any:
+    return x**3
+
+
+cube.defjvps(lambda x_dot, out, x: 3 * x_dot * x**2)
+
+
+@pytest.mark.parametrize("f", [log1pexp, cube])
+def test_programs_are_kept_and_arguments_are_not(f: Any) -> None:
+    def run() -> weakref.ref[Any]:
+        x = np.linspace(0.0, 1.0, 50)
+        fg.grad(lambda x: f(x).sum())(x)
+        fg.grad(lambda x: fg.grad(lambda x: f(x).sum())(x).sum())(x)
+        fg.grad(fg.jit(lambda x: f(x).sum()))(x)
+        return weakref.ref(x)
+
+    first = run()
+    known = set(map(id, canonical._programs.values()))
+    second = run()
+    assert set(map(id, canonical._programs.values())) == known
+    gc.collect()
+    assert first() is None and second() is None
