@@ -121,13 +121,15 @@ def resolved(f: Any, signature: inspect.Signature | None, args: tuple[Any, ...],
             raise ArgumentError(f"{function_name(f)} has no signature: pass its arguments by position")
         return args
     bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    if bound.kwargs:
+    kinds = {name: p.kind for name, p in signature.parameters.items()}
+    words = [n for n in bound.arguments if kinds[n] in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)]
+    if words:
         raise ArgumentError(
-            f"{function_name(f)} has keyword-only arguments, {', '.join(map(repr, bound.kwargs))}: "
+            f"{function_name(f)} has keyword-only arguments, {', '.join(map(repr, words))}: "
             "functions with rules take arguments by position",
             hint="drop the * from its signature",
         )
+    bound.apply_defaults()
     return bound.args
 
 

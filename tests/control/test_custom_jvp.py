@@ -128,6 +128,21 @@ def test_keywords_and_defaults_are_resolved_to_positions() -> None:
     g.defjvp(log1pexp_jvp)
     with pytest.raises(fg.errors.ArgumentError, match="keyword-only"):
         g(1.0, k=2)
+    sine = fg.custom_jvp(np.sin)  # its keyword-only arguments keep their defaults
+    sine.defjvp(lambda p, t: (sine(*p), 7 * t[0]))
+    assert fg.grad(sine)(2.0) == 7.0 and fg.vmap(sine)(X).tolist() == np.sin(X).tolist()
+    partial = fg.custom_jvp(functools.partial(lambda a, x: a * x * x, 3.0))
+    partial.defjvp(lambda p, t: (partial(*p), 7 * t[0]))
+    assert fg.grad(lambda x: fg.grad(partial)(x) * x)(2.0) == 7.0
+
+
+def test_many_orders() -> None:
+    f = fg.custom_jvp(lambda x: np.sin(x))
+    f.defjvp(lambda p, t: (f(p[0]), t[0] * f(p[0] + np.pi / 2)))
+    derivative: Any = f
+    for order in range(6):
+        np.testing.assert_allclose(derivative(0.4), np.sin(0.4 + order * np.pi / 2), rtol=1e-13)
+        derivative = fg.grad(derivative)
 
 
 def test_pytrees() -> None:
