@@ -12,12 +12,12 @@ from typing import Any
 
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.control.body import computed, inlined, pull, push
-from funcgrad.control.rules import Programs, Rules, change, resolve
+from funcgrad.control.rules import Later, Rules, change, resolve
 from funcgrad.core.ir import Aval, Program
 from funcgrad.core.primitive import Links, Primitive, Traits
 from funcgrad.core.trace import bind
 from funcgrad.ops.op import accumulate
-from funcgrad.transforms.batch import batch_onto
+from funcgrad.transforms.batch import Dims, batch, batch_onto
 from funcgrad.transforms.zeros import zeros
 
 custom_jvp_p = Primitive("custom_jvp", Traits(kind="program"), "A Program with a forward rule of its own.")
@@ -70,16 +70,26 @@ def _transpose(cts: Any, *args: Any, program: Program, rules: Rules, captured: i
 
 
 def _batch(size: int, args: Any, dims: Any, *, program: Program, rules: Rules, captured: int) -> Any:
-    outs = (0,) * len(program.outputs)
-    moving = [d for d, aval in zip(dims[captured:], program.in_avals[captured:], strict=True) if is_inexact(aval.dtype)]
-
-    def batched(given: Programs) -> Programs:
-        dots = (0,) * (len(given[0].outputs) - len(outs))
-        return (batch_onto(given[0], size, (*dims, *moving), outs + dots),)
-
+    avals = program.in_avals[captured:]
+    moving = [d for d, aval in zip(dims[captured:], avals, strict=True) if is_inexact(aval.dtype)]
+    given = (*dims, *moving)
+    outs = tuple([0 if rows else None for rows in _rows(program, rules, size, tuple(dims), given)])
+    dots = tuple([d for d, aval in zip(outs, program.out_avals, strict=True) if is_inexact(aval.dtype)])
     body = batch_onto(program, size, tuple(dims), outs)
-    rules = change(rules, batched, ("batched", size, tuple(dims)))
+    rules = change(rules, lambda r: (batch_onto(r[0], size, given, outs + dots),), ("batched", size, given))
     return bind(custom_jvp_p, *args, program=body, rules=rules, captured=captured), outs
+
+
+def _rows(program: Program, rules: Rules, size: int, dims: Dims, given: Dims) -> list[bool]:
+    """For each output whether it, or its tangent, differs from row to row; of a rule that is traced later, all do."""
+    if isinstance(rules, Later):
+        return [True] * len(program.outputs)
+    rows = [d is not None for d in batch(program, size, dims)[1]]
+    found = [d is not None for d in batch(rules[0], size, given)[1]]
+    dots = iter(found[len(rows) :])
+    inexact = [is_inexact(aval.dtype) for aval in program.out_avals]
+    moves = [next(dots) if flag else False for flag in inexact]
+    return [a or b or c for a, b, c in zip(rows, found, moves, strict=False)]
 
 
 def _links(params: dict[str, Any]) -> Links:

@@ -88,6 +88,20 @@ def test_gradients_of_rows() -> None:
         np.testing.assert_allclose(fg.grad(lambda x, f=f: f(x).sum())(X), expected, rtol=1e-14)
 
 
+def test_results_that_do_not_depend_on_rows_stay_single() -> None:
+    f = fg.custom_jvp(lambda x, y: (x * y, 3 * y, 2))
+    f.defjvp(lambda p, t: ((p[0] * p[1], 3 * p[1], 2), (t[0] * p[1], 30 * t[1], np.zeros((), fg.float0))))
+    for jit in (lambda f: f, fg.jit):
+        z, y, n = jit(fg.vmap(f, (0, None), (0, None, None)))(X, 2.0)
+        assert z.tolist() == (2 * X).tolist() and y == 6.0 and n == 2
+        total = lambda y: sum([v.sum() for v in fg.vmap(f, (0, None), (0, None, None))(X, y)[:2]])
+        assert jit(fg.grad(total))(2.0) == 30.0
+    g = fg.custom_jvp(lambda x, y: 3 * y)
+    g.defjvp(lambda p, t: (3 * p[1], 30 * t[1] * p[0]))  # the tangent differs from row to row
+    assert fg.vmap(g, (0, None))(X, 2.0).tolist() == [6.0] * 3
+    np.testing.assert_allclose(fg.grad(lambda y: fg.vmap(g, (0, None))(X, y).sum())(2.0), 30 * X.sum(), rtol=1e-14)
+
+
 def planted() -> Any:
     """x sin(y) with wrong derivatives, so that the rule is seen: 10 in x, 100 x in y."""
 
