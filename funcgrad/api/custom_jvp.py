@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from funcgrad.api.rules import Application, Result, WithRules, apply, fitting, like, no_tangent, symbolic_zero
+from funcgrad.api.rules import (
+    Application,
+    Result,
+    WithRules,
+    apply,
+    fitting,
+    like,
+    no_tangent,
+    returned_by,
+    symbolic_zero,
+)
 from funcgrad.api.tracing import Traced, function_name, require_callable, trace
 from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
@@ -120,7 +130,9 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
                 tangents.append(symbolic_zero(aval) if none and moves else dot)
             static = [a.static[i] for i in sorted(a.static)]
             given = (tree.unflatten(a.treedef, primals), tree.unflatten(a.treedef, tangents))
-            return _outputs(rule(*static, *given), name, result)  # type: ignore[misc]
+            returned = rule(*static, *given)  # type: ignore[misc]
+            with returned_by(rule):
+                return _outputs(returned, name, result)
 
         def make(expected: Sequence[Any], values: Sequence[Any] | None) -> list[Traced]:
             dots = [(None, tangent_aval(aval)) for aval, moves in zip(a.avals, a.moving, strict=True) if moves]

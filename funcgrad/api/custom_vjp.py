@@ -17,6 +17,7 @@ from funcgrad.api.rules import (
     like,
     no_tangent,
     residual_leaves,
+    returned_by,
 )
 from funcgrad.api.tracing import Traced, function_name, require_callable, trace
 from funcgrad.base import tree
@@ -122,9 +123,11 @@ def _make(a: Application, result: Result, fwd: Any, bwd: Any, symbolic: bool) ->
         def forward(leaves: list[Any]) -> Any:
             if symbolic:
                 leaves = [CustomVJPPrimal(x, not z) for x, z in zip(leaves, a.zeros, strict=True)]
-            out, residuals = _pair(fwd(*a.arguments(leaves)), name)
-            outs = like(out, result.treedef, result.avals, f"the output of {name}", "the result of the function")
-            kept, treedef = residual_leaves(residuals, name)
+            returned = fwd(*a.arguments(leaves))
+            with returned_by(fwd):
+                out, residuals = _pair(returned, name)
+                outs = like(out, result.treedef, result.avals, f"the output of {name}", "the result of the function")
+                kept, treedef = residual_leaves(residuals, name)
             backward, hoisted = _backward(bwd, a, result, kept, treedef, symbolic, expected, shows)
             found.append(backward)
             return [*outs, *kept, *hoisted]
@@ -166,7 +169,9 @@ def _backward(
         cotangents = [next(cts) if is_inexact(v.dtype) else no_tangent(v, symbolic) for v in outs]
         static = [a.static[i] for i in sorted(a.static)]
         given = (tree.unflatten(treedef, leaves[: len(residuals)]), tree.unflatten(result.treedef, cotangents))
-        return _cotangents(bwd(*static, *given), name, a)
+        returned = bwd(*static, *given)
+        with returned_by(bwd):
+            return _cotangents(returned, name, a)
 
     inner = trace(
         function,

@@ -31,6 +31,7 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.dtypes import Dtype, float0, is_inexact, short
 from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UnexpectedTracerError
+from funcgrad.base.source import Source, is_internal
 from funcgrad.control.rules import Later, Programs, Rules, same, union, with_operands
 from funcgrad.core.ir import Aval, Literal, tangent_aval
 from funcgrad.core.primitive import Primitive
@@ -298,6 +299,17 @@ class _Identity:
 
 
 # -- what rules return
+
+
+@contextmanager
+def returned_by(rule: Any) -> Iterator[None]:
+    """Errors about what a rule returned point at the rule, and not at where the function was applied."""
+    try:
+        yield
+    except CustomRuleError as error:
+        code = getattr(rule, "__code__", None)
+        written = code is not None and not is_internal(code.co_filename)
+        raise error.at(Source(code, 0) if written else None) from None
 
 
 def like(given: Any, treedef: tree.Treedef, avals: Sequence[Aval], what: str, of: str) -> list[Any]:
