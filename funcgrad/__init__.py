@@ -11,11 +11,20 @@ step = fg.jit(fg.value_and_grad(loss))        # traced once, then run
 curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
-from funcgrad import errors, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
+from funcgrad import errors, implicit, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
 from funcgrad.api import (
+    CustomVJPPrimal,
     Jit,
     ShapeDtypeStruct,
+    SymbolicZero,
+    checkpoint,
+    checkpoint as remat,
+    checkpoint_name,
+    checkpoint_policies,
     cost,
+    custom_gradient,
+    custom_jvp,
+    custom_vjp,
     eval_shape,
     grad,
     hessian,
@@ -37,15 +46,13 @@ from funcgrad.api import (
 from funcgrad.base.dtypes import float0
 from funcgrad.core.array import Array, config
 from funcgrad.core.ir import Program
+from funcgrad.implicit import custom_linear_solve, custom_root
 
 __version__ = "0.1.0.dev0"
 
 _PLANNED = {
     "random": "random numbers; use numpy.random.default_rng outside",
     "scipy": "SciPy's modules; funcgrad.special has some functions",
-    "checkpoint": "recomputation in the backward pass",
-    "custom_jvp": "derivatives of your own",
-    "custom_vjp": "derivatives of your own",
 }
 
 
@@ -57,17 +64,28 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "Array",
+    "CustomVJPPrimal",
     "Jit",
     "Program",
     "ShapeDtypeStruct",
+    "SymbolicZero",
+    "checkpoint",
+    "checkpoint_name",
+    "checkpoint_policies",
     "config",
     "cost",
+    "custom_gradient",
+    "custom_jvp",
+    "custom_linear_solve",
+    "custom_root",
+    "custom_vjp",
     "errors",
     "eval_shape",
     "float0",
     "grad",
     "hessian",
     "hvp",
+    "implicit",
     "jacfwd",
     "jacobian",
     "jacrev",
@@ -80,6 +98,7 @@ __all__ = [
     "nn",
     "numpy",
     "optim",
+    "remat",
     "show",
     "special",
     "stop_gradient",

@@ -28,6 +28,7 @@ from funcgrad.core.trace import Tracer
 from funcgrad.ops import arithmetic
 from funcgrad.transforms.jvp import jvp as jvp_program
 from funcgrad.transforms.mask import mask
+from funcgrad.transforms.prune import prune
 
 
 def _tuple_of(given: Any, what: str, transform: str) -> tuple[Any, ...]:
@@ -74,6 +75,7 @@ def _jvp(f: Any, primals: tuple[Any, ...], tangents: tuple[Any, ...], has_aux: b
         derived, flags = jvp_program(program, (*[False] * len(traced.constants), *moving))
         linear = (False,) * len(program.inputs) + (True,) * (len(derived.inputs) - len(program.inputs))
         derived, _ = mask(derived, linear, (False,) * len(derived.inputs))
+        derived = derived.remember("pruned", lambda: prune(derived))
         given = [d for d, m in zip(dots, moving, strict=True) if m]
         values = evaluate(derived, [*traced.constants, *a.values, *given], traced.values)
     return _forward_results(traced, values, flags, outputs, aux_tree, [*a.values, *given, *traced.constants])

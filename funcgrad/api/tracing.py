@@ -156,6 +156,8 @@ def trace(
     name: str,
     purpose: str,
     shows: bool,
+    expected: Sequence[Any] = (),
+    hidden: str = "",
 ) -> Traced:
     """Call `function` with one tracer per input, and record what it does.
 
@@ -167,14 +169,21 @@ def trace(
         For error messages: ``"grad"``, ``"jit"`` ...
     shows
         Whether Python control flow may see values.
+    expected
+        Tracers that the function may capture although their trace has ended.
+    hidden
+        What the inputs without a value are, for error messages; rows of vmap by default.
     """
     with doing(f"tracing {name} for {purpose}"), Trace(name, shows=shows) as t:
+        t.hidden = hidden or t.hidden
+        for x in expected:
+            t.expect(x)
         tracers = [t.input(aval, value, n) for (value, aval), n in zip(inputs, names, strict=True)]
         result = function(tracers)
         leaves, out_tree = output_leaves(result, name)
         program = t.program(leaves)
     checked(program)
-    if not shows:  # a body is kept by who asked for it
+    if not shows or not t.keeps:  # a body is kept by who asked for it
         return Traced(program, t.constants(), t.values, out_tree)
     program, known = canonical(program, t.values)
     return Traced(program, t.constants(), known, out_tree)

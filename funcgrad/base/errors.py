@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from numpy.exceptions import AxisError as _NumpyAxisError
+from numpy.linalg import LinAlgError as _LinAlgError
 
 from funcgrad.base.source import Source, user_source
 
@@ -178,3 +179,19 @@ class ProgramError(FuncgradError, AssertionError):
 
 class UsageError(FuncgradError, TypeError):
     """A transform applied to something that is not a function, or called in the wrong way."""
+
+
+class CustomRuleError(FuncgradError, TypeError, ValueError):
+    """A derivative rule of the user's that is missing, or that gives back something else than it has to."""
+
+
+class ForwardModeError(FuncgradError, TypeError):
+    """Forward mode through a function that has a backward rule only (`custom_vjp`)."""
+
+
+class LinearityError(FuncgradError, TypeError):
+    """Reverse mode through a derivative rule that is not linear in its tangents."""
+
+
+class SingularMatrixError(FuncgradError, _LinAlgError):
+    """A linear system whose matrix is singular."""

@@ -6,16 +6,16 @@ differentiating a jitted function twice derives and compiles nothing new.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from funcgrad.control.body import pull, push, rows
+from funcgrad.core.check import checked
 from funcgrad.core.evaluate import execute
-from funcgrad.core.ir import Aval, Equation, Program, Var
-from funcgrad.core.primitive import Linear, Links, Primitive, Traits
+from funcgrad.core.ir import Atom, Aval, Equation, Program, Var
+from funcgrad.core.primitive import Links, Primitive, Traits
 from funcgrad.core.trace import bind
-from funcgrad.transforms.batch import batch
-from funcgrad.transforms.jvp import jvp
 from funcgrad.transforms.split import split
-from funcgrad.transforms.transpose import transpose
 
 call_p = Primitive("call", Traits(kind="program"), "A Program applied as one operation.")
 
@@ -34,10 +34,7 @@ def _evaluate(*values: Any, program: Program, lowering: str = "llvm") -> tuple[A
 
 
 def _jvp(primal: Any, primals: Any, tangents: Any, *, program: Program, lowering: str = "llvm") -> Any:
-    derived, nonzero = jvp(program, tuple([t is not None for t in tangents]))
-    results = call(derived, *primals, *[t for t in tangents if t is not None], lowering=lowering)
-    dots = iter(results[len(nonzero) :])
-    return results[: len(nonzero)], [next(dots) if flag else None for flag in nonzero]
+    return push(partial(call, lowering=lowering), program, primals, tangents)
 
 
 def _split(e: Equation, unknown: tuple[bool, ...]) -> tuple[list[Equation], list[Equation]]:
@@ -62,18 +59,11 @@ def _split(e: Equation, unknown: tuple[bool, ...]) -> tuple[list[Equation], list
 
 
 def _transpose(cts: Any, *args: Any, program: Program, lowering: str = "llvm") -> Any:
-    linear = tuple([isinstance(a, Linear) for a in args])
-    backward, nonzero = transpose(program, linear, tuple([c is not None for c in cts]))
-    values = [a for a in args if not isinstance(a, Linear)]
-    seeds = [c for c in cts if c is not None]
-    results = iter(call(backward, *values, *seeds, lowering=lowering) if any(nonzero) else ())
-    flags = iter(nonzero)
-    return [next(results) if flag and next(flags) else None for flag in linear]
+    return pull(partial(call, lowering=lowering), program, cts, args)
 
 
 def _batch(size: int, args: Any, dims: Any, *, program: Program, lowering: str = "llvm") -> Any:
-    batched, out_dims = batch(program, size, tuple(dims))
-    return call(batched, *args, lowering=lowering), out_dims
+    return rows(partial(call, lowering=lowering), program, size, args, dims)
 
 
 def _links(params: dict[str, Any]) -> Links:
@@ -89,3 +79,28 @@ call_p.transpose = _transpose
 call_p.batch = _batch
 call_p.links = _links
 call_p.effects_of = lambda params: params["program"].effects
+
+
+def opened(program: Program) -> Program:
+    """`program` with the calls in it replaced by what they compute, one equation after the other."""
+
+    def visit(equations: tuple[Equation, ...], env: dict[Atom, Atom]) -> None:
+        for e in equations:
+            inputs = tuple([env.get(a, a) for a in e.inputs])
+            if e.primitive is call_p:
+                body = e.params["program"]
+                inner: dict[Atom, Atom] = dict(zip(body.inputs, inputs, strict=True))
+                visit(body.equations, inner)
+                env.update(zip(e.outputs, [inner.get(a, a) for a in body.outputs], strict=True))
+            else:
+                outputs = tuple([Var(v.aval) for v in e.outputs])
+                env.update(zip(e.outputs, outputs, strict=True))
+                out.append(e.replace(inputs=inputs, outputs=outputs))
+
+    if not any([e.primitive is call_p for e in program.equations]):
+        return program
+    out: list[Equation] = []
+    env: dict[Atom, Atom] = {}
+    visit(program.equations, env)
+    outputs = tuple([env.get(a, a) for a in program.outputs])
+    return checked(Program(program.inputs, tuple(out), outputs, program.name, program.input_names))

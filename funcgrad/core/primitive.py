@@ -75,7 +75,8 @@ Flags = tuple[bool, ...]
 class Links:
     """How a primitive ties its operands and results to the Programs it holds.
 
-    Operand i is input i of every body, and result j is output j of every body (of the one that runs).
+    Operand i is input i of every body, and result j is output j of every body (of the one that runs). The bodies alone
+    are the value of the operation: other Programs in the parameters say how it is differentiated.
 
     Attributes
     ----------
@@ -89,6 +90,10 @@ class Links:
         Outputs that are always wanted.
     held
         Inputs that are never dropped.
+    fixed
+        Operands and results are also those of other Programs in the parameters: none can be dropped.
+    opaque
+        The bodies need not be linear where the operation stands in a linear Program: no product in it is guarded.
     """
 
     bodies: tuple[Program, ...]
@@ -96,6 +101,8 @@ class Links:
     carries: tuple[tuple[int, int], ...] = ()
     needed: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
+    fixed: bool = False
+    opaque: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +144,7 @@ class Primitive:
         self.fault: Callable[..., Exception] | None = (
             None  # the error for a value that a native check found, and params
         )
+        self.linear_in: tuple[int, ...] | None = None  # the operands that `transpose` is for, if not all
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
         self.add_onto: Callable[..., Any] | None = None  # (total, *operands, **params) -> total + the result, in place
         self.flops: int | None = None  # per element, if not what follows from the traits (`lowering.cost`)

@@ -214,6 +214,8 @@ class Trace:
         self.values: dict[Var, Any] = {}
         self.unknown: set[Var] = set()
         self.source: Source | None = None
+        self.keeps = True  # whether the finished Program may be kept for other calls (`core.canonical`)
+        self.hidden = "the rows of vmap"  # what inputs without a value are, for errors
         self._cursor = 0
         self._token: Token[Any] | None = None
 
@@ -255,12 +257,17 @@ class Trace:
             return Literal(x[()], make_aval((), x.dtype))
         return self._capture_array(x)
 
+    def expect(self, x: Tracer) -> None:
+        """Let `x` be captured, here and inside, although its trace may have ended: the Program takes it as an input."""
+        self.captured[x.atom] = (x, Var(x.aval), x)
+
     def _capture_tracer(self, x: Tracer) -> Atom:
-        require_open(x, self)
-        if isinstance(x.atom, Literal):
-            return x.atom
         found = self.captured.get(x.atom)
         if found is None:
+            if not any([x.atom in t.captured for t in self.stack]):
+                require_open(x, self)
+            if isinstance(x.atom, Literal):
+                return x.atom
             var = Var(x.aval)
             found = self.captured[x.atom] = (x, var, x)
             self.values[var] = x
@@ -449,7 +456,7 @@ def value_of(
     if not shows or not is_known(x):
         rows = shows and not is_known(x)
         raise error(
-            f"{describe(x)} has no value while {x.owner.name if not rows else 'the rows of vmap'} "
+            f"{describe(x)} has no value while {x.owner.name if not rows else x.owner.hidden} "
             f"{'is' if not rows else 'are'} traced, and {why}",
             hint=_value_hint(error, rows),
         )

@@ -54,8 +54,8 @@ def address(name: str) -> int:
 
 
 def is_vector(product: Product) -> bool:
-    """Whether one operand is a single row or column."""
-    return product.x.shape[1] == 1 or product.y.shape[2] == 1
+    """Whether one operand is a single row or column; of an empty sum gemv would leave the result as it is."""
+    return product.x.shape[2] > 0 and (product.x.shape[1] == 1 or product.y.shape[2] == 1)
 
 
 def routine(product: Product) -> str:
@@ -107,6 +107,8 @@ def product_text(product: Product) -> str:
     name = routine(product)
     element, size = ("double", 8) if name[0] == "d" else ("float", 4)
     batch = product.x.shape[0]
+    if not batch:
+        return "define internal void @KERNEL(ptr %p0, ptr %p1, ptr %p2) #0 {\nentry:\n  ret void\n}\n"
     numbers, flags, call = (_gemv if is_vector(product) else _gemm)(product)
     lines = ["entry:"]
     for key, value in numbers.items():

@@ -2,7 +2,8 @@
 
 In: a Program as traced. Out: an equal Program in which calls are inlined, an operation that was written twice is
 computed once, exact operations on constants are folded, arrays that are constant but for a few diagonals are kept as
-these (`diagonals`), and dead equations are gone. It happens here and nowhere earlier: differentiating first keeps the
+these (`diagonals`), what is the same in every trip of a loop stands before it, and dead equations are gone. What stands
+on two sides of a barrier stays two operations. It happens here and nowhere earlier: differentiating first keeps the
 order of cotangent sums.
 
     a = mul x 2.0; b = call[f] x; c = add a b     with f: mul x 2.0     becomes     a = mul x 2.0; c = add a a
@@ -32,7 +33,7 @@ def _simplify(program: Program) -> Program:
     env: dict[Any, Atom] = {v: v for v in program.inputs}
     state.visit(program.equations, env)
     outputs = tuple([_read(env, a) for a in program.outputs])
-    flat = _with(program, state, outputs)
+    flat = prune(_without_barriers(_with(program, state, outputs)))
     state = _State()
     outputs = along_diagonals(flat, state)
     return checked(flat if outputs is None else _with(program, state, outputs))
@@ -48,6 +49,22 @@ def _with_simple_bodies(e: Equation) -> Equation:
     links = e.primitive.links(e.params)
     everything = (True,) * len(e.inputs), (True,) * len(e.outputs)
     return e.replace(params=links.rebuild(tuple([simplify(b) for b in links.bodies]), *everything))
+
+
+def _without_barriers(program: Program) -> Program:
+    """`program` in which the results of barriers are their operands: they have kept apart what had to be."""
+    if not any([e.primitive.traits.kind == "barrier" for e in program.equations]):
+        return program
+    env: dict[Atom, Atom] = {}
+    equations = []
+    for e in program.equations:
+        inputs = tuple([env.get(a, a) for a in e.inputs])
+        if e.primitive.traits.kind == "barrier":
+            env.update(zip(e.outputs, inputs, strict=True))
+        else:
+            equations.append(e.replace(inputs=inputs))
+    outputs = tuple([env.get(a, a) for a in program.outputs])
+    return Program(program.inputs, tuple(equations), outputs, program.name, program.input_names)
 
 
 def _read(env: dict[Any, Atom], atom: Atom) -> Atom:
@@ -67,10 +84,13 @@ class _State:
                 before, e = hoist(_with_simple_bodies(e))
                 self.visit(before, env)
                 inputs = tuple([_read(env, a) for a in e.inputs])
-            elif e.primitive.links is not None:
+            elif e.primitive.traits.kind == "branch":
                 e = _with_simple_bodies(e)
-            if e.primitive.traits.kind == "program" and not e.primitive.effects_of(e.params):
-                (body,) = [v for v in e.params.values() if isinstance(v, Program)]
+            if e.primitive.traits.kind == "identity":
+                env.update(zip(e.outputs, inputs, strict=True))
+            elif e.primitive.traits.kind == "program" and not e.primitive.effects_of(e.params):
+                assert e.primitive.links is not None
+                (body,) = e.primitive.links(e.params).bodies
                 inner: dict[Any, Atom] = dict(zip(body.inputs, inputs, strict=True))
                 self.visit(body.equations, inner)
                 env.update(zip(e.outputs, [_read(inner, a) for a in body.outputs], strict=True))

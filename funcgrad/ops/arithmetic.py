@@ -114,6 +114,7 @@ div_p.def_jvp(
     lambda y_dot, z, x, y: neg(div(mul(y_dot, z), y)),
 )
 div_p.transpose = _div_transpose
+div_p.linear_in = (0,)
 div_p.neutral = {1: 1}
 
 # -- select
@@ -234,6 +235,7 @@ mask_div_p.def_jvp(
     lambda c_dot, z, t, c: neg(mask_mul(mask_div(t, c), div(c_dot, c))),
 )
 mask_div_p.transpose = lambda cts, t, c: (mask_div(cts[0], c), None)
+mask_div_p.linear_in = (0,)
 mask_div_p.neutral = {1: 1}
 div_p.guarded = mask_div_p
 

@@ -1,1 +1,1 @@
-"""Program → Program: jvp, split, transpose, mask, batch, prune. Each is one loop over the equations."""
+"""Program → Program: jvp, split, transpose, mask, batch, prune, zeros. Each is one loop over the equations."""

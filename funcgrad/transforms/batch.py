@@ -6,14 +6,17 @@ Out: the Program on the batched inputs, and the axis of each output. Equations t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from funcgrad.base.errors import FuncgradError
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Aval, Program, Stack, make_aval, stack_of
 from funcgrad.core.trace import Trace, Tracer
+from funcgrad.ops.broadcasting import align, reduce_sum
 
 Dims = tuple[int | None, ...]
+SUM: Final = -1
+"""In place of an axis: the sum over all rows."""
 
 
 def batched_aval(aval: Aval, size: int, dim: int | None) -> Aval:
@@ -81,3 +84,31 @@ def _batch(program: Program, size: int, dims: Dims) -> tuple[Program, Dims]:
         result = t.program(outputs)
     assert not t.captured, "a batching rule captured a value"
     return checked(result), tuple(out_dims)
+
+
+def batch_onto(program: Program, size: int, dims: Dims, targets: Dims) -> Program:
+    """As `batch`, with the rows of each output along the axis of `targets`.
+
+    `SUM` adds the rows up; None leaves an output as `batch` gives it.
+    """
+    return program.remember(("batch_onto", size, dims, targets), lambda: _batch_onto(program, size, dims, targets))
+
+
+def _batch_onto(program: Program, size: int, dims: Dims, targets: Dims) -> Program:
+    batched, found = batch(program, size, dims)
+    if found == targets:
+        return batched
+    with Trace(program.name) as t:
+        for var, name in zip(batched.inputs, batched.input_names or ("",) * len(batched.inputs), strict=True):
+            t.adopt(var, name=name)
+        for e in batched.equations:
+            t.emit(e)
+        outputs = []
+        for a, dim, target in zip(batched.outputs, found, targets, strict=True):
+            value: Any = Tracer(t, a)
+            if target == SUM:
+                value = reduce_sum(align(value, dim, 0, size), (0,))
+            elif target is not None:
+                value = align(value, dim, target, size)
+            outputs.append(value)
+        return checked(t.program(outputs))

@@ -63,8 +63,8 @@ def _is_zero(atom: Any) -> bool:
 def _guard(e: Equation, flags: list[bool], marked: set[Any]) -> Equation:
     """The equation, guarded if it must be; adds its outputs to `marked` if they may hold structural zeros."""
     primitive = e.primitive
-    if primitive.links is not None:
-        links = primitive.links(e.params)
+    links = primitive.links(e.params) if primitive.links is not None else None
+    if links is not None and not links.opaque:
         _, linear, _ = fixpoint(links, tuple(flags), lambda body, inputs: (body, _reached(body, inputs)))
         carried = {i for _, i in links.carries}
         start = [a in marked or (i in carried and linear[i] and _is_zero(a)) for i, a in enumerate(e.inputs)]

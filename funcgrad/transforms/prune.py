@@ -35,6 +35,8 @@ def narrow(e: Equation, wanted: Flags) -> Equation:
     """An equation that holds Programs, without the results that nothing needs and the operands that only they did."""
     assert e.primitive.links is not None
     links = e.primitive.links(e.params)
+    if links.fixed:
+        return e
     first = links.bodies[0]
     key = ("narrow", wanted, links.bodies[1:], links.carries, links.needed, links.held)
     bodies, kept, results = first.remember(key, lambda: _narrow(links, wanted))

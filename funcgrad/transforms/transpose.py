@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from funcgrad.base.dtypes import is_inexact
-from funcgrad.base.errors import RuleError
+from funcgrad.base.errors import LinearityError, RuleError
 from funcgrad.core.check import checked
-from funcgrad.core.ir import Literal, Program, tangent_aval
+from funcgrad.core.ir import Equation, Literal, Program, tangent_aval
 from funcgrad.core.primitive import Linear
 from funcgrad.core.trace import Trace, Tracer
 from funcgrad.ops.op import accumulate
@@ -65,11 +65,13 @@ def _transpose(program: Program, linear: Flags, nonzero: Flags, seeded: Flags) -
             if flag:
                 cotangents[v] = t.input(tangent_aval(v.aval))
         backward = []
+        lost: set[Any] = set()  # truth values and integers that depend on what the Program is linear in
         for e in program.equations:
             if moving.isdisjoint(e.inputs):
                 t.emit(e)
             else:
                 moving.update([v for v in e.outputs if is_inexact(v.aval.dtype)])
+                lost.update([v for v in e.outputs if not is_inexact(v.aval.dtype)])
                 backward.append(e)
         for a, seed in zip(program.outputs, seeds, strict=True):
             give(a, seed)
@@ -79,6 +81,7 @@ def _transpose(program: Program, linear: Flags, nonzero: Flags, seeded: Flags) -
                 continue
             t.source = e.source
             args = [Linear(a.aval) if a in moving else Tracer(t, a) for a in e.inputs]
+            _require_linear(e, args, lost)
             try:
                 results = e.primitive.transpose(cts, *args, **e.params)
             except RuleError as error:
@@ -100,3 +103,18 @@ def _sum(t: Trace, total: Any, ct: Any) -> Any:
             t.equations.pop()
             return last.primitive.add_onto(total, *[Tracer(t, a) for a in operands], **last.params)
     return accumulate(total, ct)
+
+
+def _require_linear(e: Equation, args: list[Any], lost: set[Any]) -> None:
+    """Raise if the equation is not linear in its `Linear` operands: only rules of users can be so wrong."""
+    primitive = e.primitive
+    where = [i for i, a in enumerate(args) if isinstance(a, Linear)]
+    declined = "transpose" in primitive.declined and not primitive.has("transpose")
+    bilinear = primitive.traits.zero in ("product", "guard") or primitive.traits.kind == "dot"
+    wrong = primitive.linear_in is not None and not set(where) <= set(primitive.linear_in)
+    if declined or wrong or (bilinear and len(where) == len(args)) or not lost.isdisjoint(e.inputs):
+        raise LinearityError(
+            f"a derivative rule is not linear in its tangents: {primitive.name} of what depends on them",
+            source=e.source,
+            hint="multiply a tangent by what depends on the primals only; a function of a tangent is not linear",
+        )

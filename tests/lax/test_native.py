@@ -11,6 +11,7 @@ import pytest
 import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import lax
+from funcgrad.core.ir import Literal
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering.executable import Executable
 from funcgrad.lowering.stages import is_native
@@ -21,6 +22,10 @@ ROWS = np.stack([X, 2 * X, 3 * X])
 TABLE = np.random.default_rng(1).normal(size=(20, 30))
 
 
+def read(env: Any, atom: Any) -> Any:
+    return atom.array if isinstance(atom, Literal) else env[atom]
+
+
 def interpreted(f: Callable[..., Any], *args: Any) -> list[Any]:
     """The results with every equation evaluated, loops by Python."""
     program = fg.make_program(f)(*args)
@@ -28,11 +33,9 @@ def interpreted(f: Callable[..., Any], *args: Any) -> list[Any]:
     def run(p: Any, values: Any) -> list[Any]:
         env = dict(zip(p.inputs, values, strict=True))
         for e in p.equations:
-            operands = [env[a] if a in env else a.array for a in e.inputs]
-            env.update(
-                zip(e.outputs, (e.primitive.interpret or e.primitive.evaluate)(*operands, **e.params), strict=True)
-            )
-        return [env[a] if a in env else a.array for a in p.outputs]
+            evaluate = e.primitive.interpret or e.primitive.evaluate
+            env.update(zip(e.outputs, evaluate(*[read(env, a) for a in e.inputs], **e.params), strict=True))
+        return [read(env, a) for a in p.outputs]
 
     with eagerly():
         return run(program, list(args))
@@ -78,6 +81,10 @@ def mixed(x: Any) -> Any:
     return lax.fori_loop(0, 7, step, x)
 
 
+def collatz(s: Any) -> Any:
+    return np.where(s[0] % 2 == 0, s[0] // 2, 3 * s[0] + 1), s[1] + 1
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "matrices": (matrices, (A, X)),
     "matrices, gradient": (fg.grad(lambda a, x: matrices(a, x)[1].sum()), (A, X)),
@@ -101,7 +108,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "mixed, gradients of rows": (fg.vmap(fg.grad(mixed)), (np.array([1.3, 0.7, 2.0]),)),
     "a table read by index": (lambda x: lax.fori_loop(0, 5, lambda i, s: s + x[i % 3] * i, 0.0), (X,)),
     "integers and bools": (
-        lambda n: lax.while_loop(lambda s: s[0] != 1, lambda s: (np.where(s[0] % 2 == 0, s[0] // 2, 3 * s[0] + 1), s[1] + 1), (n, 0)),
+        lambda n: lax.while_loop(lambda s: s[0] != 1, collatz, (n, 0)),
         (np.int64(27),)),
     "float32": (lambda x: lax.scan(lambda c, r: (c * r, c > r), np.float32(2), x), (np.linspace(0, 2, 9, dtype="f4"),)),
 }  # fmt: skip

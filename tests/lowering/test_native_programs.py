@@ -79,6 +79,22 @@ def test_products_without_elements(shapes: Any, dtype: str) -> None:
         assert np.array_equal(product, expected) and np.array_equal(after, expected + 1)
 
 
+EMPTY = [((3, 0), (0, 4)), ((0,), (0, 4)), ((3, 0), (0,)), ((0,), (0,)), ((2, 3, 0), (2, 0, 4)), ((0, 2, 2), (0, 2, 2)),
+         ((3, 4), (4, 0)), ((0, 3), (3,)), ((0, 0), (0, 0)), ((0, 2, 3), (3,)), ((3, 0, 2), (3, 2, 1))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "right"), EMPTY, ids=str)
+def test_empty_products(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    """Nothing is written for an empty stack, and an empty sum is zero."""
+    f = fg.jit(lambda x, y: np.matmul(x, y))
+    for _ in range(20):
+        np.full(64, 7.0)  # what is not written has had other values
+        np.testing.assert_array_equal(f(np.ones(left), np.ones(right)), np.matmul(np.ones(left), np.ones(right)))
+    g = fg.jit(fg.grad(lambda x, y: np.matmul(x, y).sum(), (0, 1)))
+    for bar, shape in zip(g(np.ones(left), np.ones(right)), (left, right), strict=True):
+        assert bar.shape == shape and np.isfinite(bar).all()
+
+
 def test_inputs_of_any_layout() -> None:
     x = np.arange(24.0).reshape(4, 6)
     f = fg.jit(lambda x: x * 2 + 1)

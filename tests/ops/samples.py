@@ -17,6 +17,7 @@ import numpy as np
 import funcgrad as fg
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import bind
+from funcgrad.transforms.jvp import jvp
 from tests.rule_checker import Oracle, all_primitives
 
 all_primitives()
@@ -113,7 +114,7 @@ _random = np.random.default_rng(2)
 SAMPLES: dict[str, list[Sample]] = {}
 
 
-def sample(name: str, *args: Any, oracle: Oracle = "linear", **params: Any) -> None:
+def sample(name: str, /, *args: Any, oracle: Oracle = "linear", **params: Any) -> None:
     """Add a sample."""
     linear_in = (1,) if name == "linear_recurrence" else None  # in b: its derivatives never make `a` a tangent
     SAMPLES.setdefault(name, []).append(Sample(name, params, args, oracle, linear_in))
@@ -318,6 +319,10 @@ for shape, starts, sizes in [
     sample("dynamic_update_slice", a(*shape), a(*sizes), *at)
 
 
+for stack, n, k in [((), 3, 2), ((), 1, 1), ((2,), 3, 1), ((2, 2), 2, 3), ((), 3, 0), ((0,), 2, 2)]:
+    sample("solve", a(*stack, n, n) + 4 * np.eye(n), a(*stack, n, k), oracle="complex")
+
+
 # -- Programs
 
 
@@ -341,3 +346,13 @@ def nested(x: Any) -> Any:
 sample("call", a(3), a(3), program=fg.make_program(several)(a(3), a(3)), oracle="difference")
 sample("call", a(3), program=fg.make_program(nested)(a(3)), oracle="difference")
 sample("call", a(3), i(1, 2, 3), program=fg.make_program(lambda x, n: (x, n))(a(3), i(1, 2, 3)))
+
+for f, args in [(several, (a(3), a(3))), (nested, (a(3),))]:
+    body = fg.make_program(f)(*args)
+    sample(
+        "custom_jvp", *args, program=body, rules=(jvp(body, (True,) * len(args))[0],), captured=0, oracle="difference"
+    )
+    sample("custom_backward", *args, program=body, oracle="difference")
+    sample("checkpoint", *args, program=body, policy=None, oracle="difference")
+sample("barrier", a(3), a(2))
+sample("checkpoint_name", a(3), name="x")
