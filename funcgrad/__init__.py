@@ -11,7 +11,7 @@ step = fg.jit(fg.value_and_grad(loss))        # traced once, then run
 curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
-from funcgrad import errors, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
+from funcgrad import debug, errors, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
 from funcgrad.api import (
     Jit,
     ShapeDtypeStruct,
@@ -19,6 +19,7 @@ from funcgrad.api import (
     grad,
     hessian,
     hvp,
+    io_callback,
     jacfwd,
     jacobian,
     jacrev,
@@ -26,6 +27,7 @@ from funcgrad.api import (
     jvp,
     linearize,
     make_program,
+    pure_callback,
     show,
     stop_gradient,
     value_and_grad,
@@ -35,6 +37,8 @@ from funcgrad.api import (
 from funcgrad.base.dtypes import float0
 from funcgrad.core.array import Array, config
 from funcgrad.core.ir import Program
+from funcgrad.core.modes import disable_jit
+from funcgrad.core.nans import debug_nans
 
 __version__ = "0.1.0.dev0"
 
@@ -59,12 +63,16 @@ __all__ = [
     "Program",
     "ShapeDtypeStruct",
     "config",
+    "debug",
+    "debug_nans",
+    "disable_jit",
     "errors",
     "eval_shape",
     "float0",
     "grad",
     "hessian",
     "hvp",
+    "io_callback",
     "jacfwd",
     "jacobian",
     "jacrev",
@@ -77,6 +85,7 @@ __all__ = [
     "nn",
     "numpy",
     "optim",
+    "pure_callback",
     "show",
     "special",
     "stop_gradient",

@@ -5,12 +5,14 @@ from funcgrad.base.errors import (
     AssignmentError,
     AxisError,
     BranchTypeError,
+    CallbackError,
     CarryTypeError,
     ConcretizationTypeError,
     DtypeError,
     FuncgradError,
     IndexingError,
     IntegerOverflowError,
+    NanError,
     NonConcreteBooleanIndexError,
     NonScalarOutputError,
     OutOfBoundsError,
@@ -32,9 +34,9 @@ from funcgrad.base.errors import (
 from funcgrad.core.trace import ShapeTruthError
 
 __all__ = [
-    "ArgumentError", "AssignmentError", "AxisError", "BranchTypeError", "CarryTypeError",
-    "ConcretizationTypeError", "DtypeError", "FuncgradError",
-    "IndexingError", "IntegerOverflowError", "NonConcreteBooleanIndexError", "NonScalarOutputError",
+    "ArgumentError", "AssignmentError", "AxisError", "BranchTypeError", "CallbackError",
+    "CarryTypeError", "ConcretizationTypeError", "DtypeError", "FuncgradError",
+    "IndexingError", "IntegerOverflowError", "NanError", "NonConcreteBooleanIndexError", "NonScalarOutputError",
     "OutOfBoundsError", "ParameterError", "ProgramError", "RuleError", "ShapeError", "ShapeTruthError",
     "StaticArgumentError", "TracerArrayConversionError", "TracerBoolConversionError",
     "TracerIntegerConversionError", "TracerValueError", "TreeError", "UnexpectedTracerError", "UnsupportedError",

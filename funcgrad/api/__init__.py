@@ -1,5 +1,6 @@
 """Function → function: grad, jvp, vmap, jit and their kin."""
 
+from funcgrad.api.callbacks import io_callback, pure_callback
 from funcgrad.api.forward import jvp, linearize, stop_gradient
 from funcgrad.api.inspect import ShapeDtypeStruct, eval_shape, make_program, show
 from funcgrad.api.jacobian import hessian, hvp, jacfwd, jacobian, jacrev

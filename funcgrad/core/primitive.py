@@ -13,6 +13,7 @@ with a reason, which is what the user reads when a transform needs it.
 | `batch` | ``(size, args, dims, **params) -> (outputs, dims_out)`` |
 | `split` | ``(equation, unknown) -> (known equations, unknown equations)``; default: all or nothing |
 | `emit` | ``(builder, dtype, *registers, **params) -> register``; elementwise ops as instructions |
+| `unfold` | ``(*tracers, **params) -> outputs or None``; the same, bound piece by piece, where values are known |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
 """
 
@@ -105,6 +106,7 @@ class Primitive:
         self.transpose: Callable[..., Any] = self._missing("transpose")
         self.batch: Callable[..., tuple[Any, Any]] = self._missing("batch")
         self.split: Callable[[Equation, tuple[bool, ...]], tuple[list[Equation], list[Equation]]] | None = None
+        self.unfold: Callable[..., Any] | None = None
         self.links: Callable[[dict[str, Any]], Links] | None = None
         self.effects_of: Callable[[dict[str, Any]], frozenset[str]] = _no_effects
         self.guarded: Primitive | None = None

@@ -61,7 +61,7 @@ class _State:
                 inputs = tuple([_read(env, a) for a in e.inputs])
             elif e.primitive.links is not None:
                 e = _with_simple_bodies(e)
-            if e.primitive.traits.kind == "program" and not e.primitive.effects_of(e.params):
+            if e.primitive.traits.kind == "program":
                 (body,) = [v for v in e.params.values() if isinstance(v, Program)]
                 inner: dict[Any, Atom] = dict(zip(body.inputs, inputs, strict=True))
                 self.visit(body.equations, inner)

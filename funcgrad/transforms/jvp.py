@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from funcgrad.base.errors import RuleError
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Equation, Program, Var, tangent_aval
 from funcgrad.core.trace import Trace, Tracer
@@ -63,7 +64,10 @@ def _jvp(program: Program, nonzero: Flags) -> tuple[Program, Flags]:
                 t.emit(e if inputs is e.inputs else e.replace(inputs=inputs))
                 continue
             primal = _Primal(t, e, inputs)
-            outs, out_dots = e.primitive.jvp(primal, [Tracer(t, a) for a in inputs], tangents, **e.params)
+            try:
+                outs, out_dots = e.primitive.jvp(primal, [Tracer(t, a) for a in inputs], tangents, **e.params)
+            except RuleError as error:
+                raise error.at(e.source) from None
             if not primal.emitted:
                 renamed.update(zip(e.outputs, [t.atom(o) for o in outs], strict=True))
             for var, d in zip(e.outputs, out_dots, strict=True):
