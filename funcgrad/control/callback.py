@@ -153,16 +153,18 @@ def _call(callee: Callee, results: tuple[Aval, ...], values: Sequence[Any]) -> t
 def _checked(callee: Callee, x: Any, aval: Aval, path: str) -> Any:
     """A copy of one result, which has the declared type; a Python scalar takes the declared dtype if it can."""
     value = np.asarray(x)
-    dtype = value.dtype
-    if type(x) in (bool, int, float, complex) and "biufc".index(dtype.kind) <= "biufc".index(aval.dtype.kind):
-        dtype = aval.dtype
-    if value.shape != aval.shape or dtype != aval.dtype:
+    if type(x) in (bool, int, float, complex) and "biufc".index(value.dtype.kind) <= "biufc".index(aval.dtype.kind):
+        try:
+            value = np.array(x, aval.dtype)
+        except OverflowError as error:
+            raise CallbackError(f"callback: {callee.name} returns {x} as {path}, declared is {aval}: {error}") from None
+    if value.shape != aval.shape or value.dtype != aval.dtype:
         known = value.dtype.kind in "biufc"
         found = str(make_aval(value.shape, value.dtype)) if known else f"a {type(x).__name__}"
         same = value.shape == aval.shape and known
         hint = f"return x.astype({str(aval.dtype)!r})" if same else "declare what it returns"
         raise CallbackError(f"callback: {callee.name} returns {found} as {path}, declared is {aval}", hint=hint)
-    out = np.array(value, dtype, order="C", copy=True, subok=False)
+    out = np.array(value, order="C", copy=True, subok=False)
     return out if out.ndim else out[()]
 
 

@@ -347,8 +347,7 @@ class Trace:
                     self.equations.append(equation)
                 return outputs
             results = unfold(*[Tracer(self, a) for a in equation.inputs], **equation.params)
-            if results is not None:
-                return tuple([self.atom(x) for x in results])
+            return tuple([self.atom(x) for x in results])
         self.waiting = True
         self.equations.append(equation)
         self.unknown.update(outputs)
