@@ -17,7 +17,7 @@ from funcgrad.control.assemble import apply, assemble, empty_p
 from funcgrad.control.loop import INDEX, elem_of, links, loop, loop_p, parts
 from funcgrad.core.ir import Aval, Program, Stack, stack_of
 from funcgrad.core.links import fixpoint
-from funcgrad.core.primitive import Flags, Primitive
+from funcgrad.core.primitive import Flags, Primitive, Traits
 from funcgrad.core.stacked import Stacked, stacked
 from funcgrad.core.trace import Tracer, bind, bind1
 from funcgrad.ops.broadcasting import align, reshape
@@ -29,7 +29,7 @@ from funcgrad.transforms.batch import Dims, batch, batched_aval
 # -- stacks
 
 
-length_p = Primitive("stack_length", doc="The number of values in a stack.")
+length_p = Primitive("stack_length", Traits(kind="stack"), "The number of values in a stack.")
 length_p.abstract = lambda x: (INDEX,)
 length_p.evaluate = lambda x: (np.int64(len(x)),)
 length_p.jvp = lambda primal, primals, tangents: (primal(), (None,))

@@ -17,7 +17,7 @@ from funcgrad.control.call import call_p
 from funcgrad.control.loop import loop_p
 from funcgrad.control.rows import lanes
 from funcgrad.core.ir import Aval, Program, Stack, make_aval, stack_of, tangent_aval
-from funcgrad.core.primitive import Linear, Primitive
+from funcgrad.core.primitive import Linear, Primitive, Traits
 from funcgrad.core.stacked import stacked
 from funcgrad.core.trace import bind, bind1, value_of
 from funcgrad.ops.broadcasting import align, reshape
@@ -68,8 +68,8 @@ def _rows(values: list[Any], elem: Aval, length: int | None) -> Any:
 # -- stacks, one value at a time
 
 
-collect_p = Primitive("stack_collect", doc="The stack of some values of one type.")
-element_p = Primitive("stack_element", doc="One value of a stack; zero beyond its end.")
+collect_p = Primitive("stack_collect", Traits(kind="stack"), "The stack of some values of one type.")
+element_p = Primitive("stack_element", Traits(kind="stack"), "One value of a stack; zero beyond its end.")
 
 
 def _collect_jvp(primal: Any, primals: Any, tangents: Any, *, elem: Aval) -> Any:

@@ -13,6 +13,7 @@ with a reason, which is what the user reads when a transform needs it.
 | `batch` | ``(size, args, dims, **params) -> (outputs, dims_out)`` |
 | `split` | ``(equation, unknown) -> (known equations, unknown equations)``; default: all or nothing |
 | `emit` | ``(builder, dtype, *registers, **params) -> register``; elementwise ops as instructions |
+| `effects_of` | ``(params) -> frozenset of names``; what has any is never dropped, shared, reordered or run again |
 | `unfold` | ``(*tracers, **params) -> outputs``; the same, bound piece by piece, where values are known |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
 """
