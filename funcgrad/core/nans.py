@@ -136,7 +136,7 @@ def search(values: Sequence[Any]) -> None:
     bad = [v for v in values if has_nan(v)]
     if bad:
         _trace_back(bad[0], list(_DONE.get() or ()))
-        raise NanError("a result is NaN, and so is what it was computed from")
+        raise NanError("a result is NaN, and it was not an operation of funcgrad that made it")
 
 
 def _trace_back(value: Any, done: list[_Done]) -> None:

@@ -445,6 +445,13 @@ def test_an_unknown_derivative_is_refused_with_a_reason() -> None:
     for g in (fg.grad(f), fg.jit(fg.grad(f)), fg.jacfwd(f), fg.grad(fg.jit(f))):
         with pytest.raises(RuleError, match=r"the derivative of host is not known, and operand 0 \(f64\[\]\)"):
             g(1.0)
+
+    def in_a_loop(x: Any) -> Any:
+        return lax.fori_loop(0, 2, lambda i, c: f(c), x)  # the line of f is named
+
+    for g in (fg.grad(in_a_loop), fg.jit(fg.grad(in_a_loop)), fg.grad(fg.jit(in_a_loop))):
+        with pytest.raises(RuleError, match=r"f = lambda x: fg.pure_callback\(host, SCALAR, x\) \+ x"):
+            g(1.0)
     stopped = lambda x: fg.pure_callback(host, SCALAR, fg.stop_gradient(x)) * x
     assert fg.grad(stopped)(3.0) == 3.0 and fg.jit(fg.grad(stopped))(3.0) == 3.0
     number = lambda x: fg.pure_callback(lambda v: int(v), fg.ShapeDtypeStruct((), int), x) * x
