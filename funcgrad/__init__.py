@@ -11,7 +11,7 @@ step = fg.jit(fg.value_and_grad(loss))        # traced once, then run
 curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
-from funcgrad import errors, implicit, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
+from funcgrad import debug, errors, implicit, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
 from funcgrad.api import (
     CustomVJPPrimal,
     Jit,
@@ -29,6 +29,7 @@ from funcgrad.api import (
     grad,
     hessian,
     hvp,
+    io_callback,
     jacfwd,
     jacobian,
     jacrev,
@@ -36,6 +37,7 @@ from funcgrad.api import (
     jvp,
     linearize,
     make_program,
+    pure_callback,
     show,
     stop_gradient,
     to_numba,
@@ -46,6 +48,8 @@ from funcgrad.api import (
 from funcgrad.base.dtypes import float0
 from funcgrad.core.array import Array, config
 from funcgrad.core.ir import Program
+from funcgrad.core.modes import disable_jit
+from funcgrad.core.nans import debug_nans
 from funcgrad.implicit import custom_linear_solve, custom_root
 
 __version__ = "0.1.0.dev0"
@@ -79,6 +83,9 @@ __all__ = [
     "custom_linear_solve",
     "custom_root",
     "custom_vjp",
+    "debug",
+    "debug_nans",
+    "disable_jit",
     "errors",
     "eval_shape",
     "float0",
@@ -86,6 +93,7 @@ __all__ = [
     "hessian",
     "hvp",
     "implicit",
+    "io_callback",
     "jacfwd",
     "jacobian",
     "jacrev",
@@ -98,6 +106,7 @@ __all__ = [
     "nn",
     "numpy",
     "optim",
+    "pure_callback",
     "remat",
     "show",
     "special",

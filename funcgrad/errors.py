@@ -5,6 +5,7 @@ from funcgrad.base.errors import (
     AssignmentError,
     AxisError,
     BranchTypeError,
+    CallbackError,
     CarryTypeError,
     ConcretizationTypeError,
     CustomRuleError,
@@ -14,6 +15,7 @@ from funcgrad.base.errors import (
     IndexingError,
     IntegerOverflowError,
     LinearityError,
+    NanError,
     NonConcreteBooleanIndexError,
     NonScalarOutputError,
     OutOfBoundsError,
@@ -36,10 +38,9 @@ from funcgrad.base.errors import (
 from funcgrad.core.trace import ShapeTruthError
 
 __all__ = [
-    "ArgumentError", "AssignmentError", "AxisError", "BranchTypeError", "CarryTypeError",
-    "ConcretizationTypeError", "CustomRuleError", "DtypeError",
-    "ForwardModeError", "FuncgradError", "IndexingError", "IntegerOverflowError", "LinearityError",
-    "NonConcreteBooleanIndexError", "NonScalarOutputError",
+    "ArgumentError", "AssignmentError", "AxisError", "BranchTypeError", "CallbackError", "CarryTypeError",
+    "ConcretizationTypeError", "CustomRuleError", "DtypeError", "ForwardModeError", "FuncgradError", "IndexingError",
+    "IntegerOverflowError", "LinearityError", "NanError", "NonConcreteBooleanIndexError", "NonScalarOutputError",
     "OutOfBoundsError", "ParameterError", "ProgramError", "RuleError", "ShapeError", "ShapeTruthError",
     "SingularMatrixError", "StaticArgumentError", "TracerArrayConversionError", "TracerBoolConversionError",
     "TracerIntegerConversionError", "TracerValueError", "TreeError", "UnexpectedTracerError", "UnsupportedError",

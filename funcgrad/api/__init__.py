@@ -1,5 +1,6 @@
 """Function → function: grad, jvp, vmap, jit and their kin."""
 
+from funcgrad.api.callbacks import io_callback, pure_callback
 from funcgrad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from funcgrad.api.cost import cost
 from funcgrad.api.custom_jvp import custom_jvp

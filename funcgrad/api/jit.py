@@ -26,8 +26,10 @@ from funcgrad.api.tracing import (
     function_name,
     leaf,
     leaf_names,
+    output_leaves,
     require_callable,
     results,
+    shown,
     trace,
     value_and_aval,
 )
@@ -35,8 +37,9 @@ from funcgrad.base import tree
 from funcgrad.base.dtypes import BOOL
 from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentError, UnsupportedError
 from funcgrad.control.call import call
-from funcgrad.core.array import Array, plain_results
+from funcgrad.core.array import Array, native_switch
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
+from funcgrad.core.modes import jit_disabled
 from funcgrad.core.trace import TRACE, Tracer, current
 from funcgrad.lowering import RUNNERS, executable
 from funcgrad.lowering.donation import may_overwrite, pair
@@ -130,6 +133,8 @@ class Jit(NativeCallable):
 
     @boundary
     def _python(self, *args: Any, **kwargs: Any) -> Any:
+        if jit_disabled():
+            return self._call_plainly(args, kwargs)
         traced, leaves, donated, key = self._specialize(args, kwargs)
         values = [value_and_aval(leaf(x, "an argument"))[0] for x in leaves]
         point = [*traced.constants, *values]
@@ -147,6 +152,15 @@ class Jit(NativeCallable):
             self._enter(traced, args, kwargs, donated)
         return tree.unflatten(traced.out_tree, out)
 
+    def _call_plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function itself; its arrays are read-only, and have what traced ones have."""
+        static, named = self._statics(args), self._static[1]
+        given = tree.flatten((args, kwargs))[0]
+        plain = [x if i in static else shown(x) for i, x in enumerate(args)]
+        out = self.__wrapped__(*plain, **{k: x if k in named else shown(x) for k, x in kwargs.items()})
+        values, out_tree = output_leaves(out, self._name)
+        return tree.unflatten(out_tree, results(values, [x for x in given if isinstance(x, np.ndarray)]))
+
     def _enter(self, traced: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], donated: tuple[int, ...]) -> None:
         """Let native code serve calls like this one from now on, if it can."""
         if self._lowering != "llvm":
@@ -159,7 +173,7 @@ class Jit(NativeCallable):
                 self._python,
                 name=self._name,
                 context=TRACE,
-                switch=plain_results,
+                switch=native_switch,
                 hits=self._hits,
             )
             arm(self, target)

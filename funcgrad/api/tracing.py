@@ -14,10 +14,11 @@ from funcgrad.base import tree
 from funcgrad.base.dtypes import scalar_dtype, short
 from funcgrad.base.errors import ArgumentError, FuncgradError, UsageError, doing
 from funcgrad.base.source import hide_internal_frames
-from funcgrad.core.array import publish
+from funcgrad.core.array import Array, publish
 from funcgrad.core.canonical import canonical
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Aval, Program, Var, make_aval
+from funcgrad.core.nans import nans_searched, search
 from funcgrad.core.trace import Trace, Tracer
 from funcgrad.numpy.operands import array, operand, strong
 
@@ -191,10 +192,24 @@ def trace(
 
 def results(values: Sequence[Any], borrowed: Sequence[Any] = ()) -> list[Any]:
     """What the user gets: tracers as they are, computed values as fresh Arrays."""
+    if nans_searched():
+        search([v for v in values if type(v) is not Tracer])
     if any([type(v) is Tracer for v in values]):
         arrays = iter(publish([v for v in values if type(v) is not Tracer], borrowed))
         return [v if type(v) is Tracer else next(arrays) for v in values]
     return publish(values, borrowed)
+
+
+def shown(value: Any) -> Any:
+    """A pytree for a function that is called and not traced: its arrays as read-only Arrays."""
+    leaves, treedef = tree.flatten(value)
+    return tree.unflatten(treedef, [_read_only(x) if isinstance(x, np.ndarray) else x for x in leaves])
+
+
+def _read_only(x: Any) -> Any:
+    view = x.view(Array)
+    view.flags.writeable = False
+    return view
 
 
 def boundary(function: Callable[..., Any]) -> Callable[..., Any]:

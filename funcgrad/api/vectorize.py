@@ -118,7 +118,7 @@ def _vmap(f: Any, in_axes: Any, out_axes: Any, axis_size: int | None, args: tupl
         program = traced.program.remember("pruned", lambda: prune(traced.program))
         batched, out_dims = batch(program, size, (*[None] * len(traced.constants), *dims))
         point = [*traced.constants, *[value for value, _ in pairs]]
-        values = evaluate(batched, point)
+        values = evaluate(batched, point, traced.values)
         targets = _out_axes(name, out_axes, traced, out_dims)
         if isinstance(current(), Trace):
             moved = [_place(v, d, t, size) for v, d, t in zip(values, out_dims, targets, strict=True)]

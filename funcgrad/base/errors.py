@@ -52,6 +52,7 @@ class FuncgradError(Exception):
     hint: str | None
     source: Source | None
     doing: str | None
+    settled: bool = False
 
     def __init__(self, message: str, *, hint: str | None = None, source: Source | None = None) -> None:
         self.message = message
@@ -71,8 +72,8 @@ class FuncgradError(Exception):
         return "\n".join(lines)
 
     def at(self, source: Source | None) -> FuncgradError:
-        """The same error, pointing at `source`."""
-        if source is not None:
+        """The same error, pointing at `source`; one that came out of a callback stays as it is."""
+        if source is not None and not self.settled:
             self.source = source
         return self
 
@@ -111,6 +112,14 @@ class CarryTypeError(FuncgradError, TypeError):
 
 class BranchTypeError(FuncgradError, TypeError):
     """Branches of a conditional return different types."""
+
+
+class CallbackError(FuncgradError, ValueError):
+    """A callback returns something else than what was declared."""
+
+
+class NanError(FuncgradError, FloatingPointError):
+    """A result is NaN while `debug_nans` is on; says which operation made it."""
 
 
 class NonScalarOutputError(FuncgradError, TypeError):

@@ -1,3 +1,3 @@
 """Primitives that hold Programs."""
 
-from funcgrad.control import branch, call, loop, loop_reverse, rows
+from funcgrad.control import branch, call, callback, loop, loop_reverse, rows, unfold

@@ -8,7 +8,7 @@ from typing import Any
 from funcgrad.core.check import checked
 from funcgrad.core.evaluate import inline
 from funcgrad.core.ir import Aval, Program, Stack, tangent_aval
-from funcgrad.core.primitive import Primitive
+from funcgrad.core.primitive import Primitive, Traits
 from funcgrad.core.trace import Trace, bind1, current
 from funcgrad.ops.op import zeros_of
 
@@ -28,7 +28,9 @@ def apply(program: Program, *args: Any) -> list[Any]:
     return inline(trace, program, args)
 
 
-empty_p = Primitive("stack_empty", doc="A stack without values, which stands for zeros of any length.")
+empty_p = Primitive(
+    "stack_empty", Traits(kind="stack"), "A stack without values, which stands for zeros of any length."
+)
 
 
 def zero(aval: Aval) -> Any:

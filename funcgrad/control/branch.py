@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from funcgrad.base.errors import ProgramError, RuleError
-from funcgrad.control.assemble import apply, assemble, zero
+from funcgrad.control.assemble import apply, assemble, empty_p, zero
 from funcgrad.control.loop import INDEX
 from funcgrad.control.rows import lanes
 from funcgrad.core.evaluate import execute
 from funcgrad.core.ir import Aval, Equation, Program, Stack, Var, tangent_aval
 from funcgrad.core.primitive import Flags, Linear, Links, Primitive, Traits
-from funcgrad.core.trace import bind
+from funcgrad.core.trace import bind, bind1
 from funcgrad.ops.broadcasting import align
 from funcgrad.ops.op import constant
 from funcgrad.transforms.batch import batch, batched_aval
@@ -157,7 +157,7 @@ def _known(half: Split, places: list[int], slots: list[Aval]) -> Program:
 def _blank(aval: Aval) -> Any:
     """Anything of this type: what stands in a slot that a branch does not use."""
     if isinstance(aval, Stack):
-        return zero(aval)
+        return bind1(empty_p, elem=aval.elem)
     return constant(0, aval)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,10 @@ _traced_types: list[type] = []  # filled by core.trace: instances count as Array
 _at: list[Callable[[Any], Any]] = []  # filled by funcgrad.numpy
 
 
-plain_results = bytearray(1)
-"""1 while `config.results` is "numpy": native entries look here, and leave such calls to Python."""
+native_switch = bytearray(1)
+"""1 while native entries have to leave their calls to Python: they look here."""
+_holders = [0]
+_lock = threading.Lock()
 
 
 class Config(SimpleNamespace):
@@ -25,18 +28,32 @@ class Config(SimpleNamespace):
     ----------
     results : {"array", "numpy"}
         ``"array"``: results are `funcgrad.Array`. ``"numpy"``: plain ndarrays, and NumPy scalars for shape ``()``.
+    debug_nans : bool
+        Whether a result that contains NaN raises `NanError`; see the context manager of the same name.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name != "results":
-            raise ParameterError(f"config has no setting {name!r}", hint="config.results is the only one")
-        if value not in ("array", "numpy"):
-            raise ParameterError(f"config.results is 'array' or 'numpy', got {value!r}")
-        plain_results[0] = value == "numpy"
+        if name not in _SETTINGS:
+            raise ParameterError(f"config has no setting {name!r}", hint=f"settings are {', '.join(_SETTINGS)}")
+        if not any([value is v or value == v for v in _SETTINGS[name]]):
+            allowed = " or ".join([repr(v) for v in _SETTINGS[name]])
+            raise ParameterError(f"config.{name} is {allowed}, got {value!r}")
         super().__setattr__(name, value)
+        hold_native(0)
 
 
-config = Config(results="array")
+_SETTINGS: dict[str, tuple[Any, ...]] = {"results": ("array", "numpy"), "debug_nans": (False, True)}
+
+
+def hold_native(step: int) -> None:
+    """One more (1) or less (-1) that needs calls of jitted functions to go through Python; 0: look at the settings."""
+    with _lock:
+        _holders[0] += step
+        settings = vars(config) if "config" in globals() else {}
+        native_switch[0] = bool(_holders[0] or settings.get("results") == "numpy" or settings.get("debug_nans"))
+
+
+config = Config(results="array", debug_nans=False)
 
 
 class _ArrayType(type):

@@ -1,7 +1,8 @@
 """One Program per computation: a function that is traced again gives back the Program it gave before.
 
 Whatever was derived from that Program (its JVP, its transpose, its executable) is remembered on it, so the second
-``grad(loss)(params)`` with the same types only traces. Programs hold no arrays, so keeping some costs little.
+``grad(loss)(params)`` with the same types only traces. Programs hold no arrays, so keeping some costs little; those
+that call functions of the user back may, through these.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from funcgrad.core.ir import Program, Var
+from funcgrad.core.ir import Program, Var, subprograms
 
 KEPT = 512
 KEPT_EQUATIONS = 20_000  # of all kept Programs together; what is derived from them takes several times as much
+HELD_FUNCTION = KEPT_EQUATIONS // 16
 _programs: OrderedDict[Hashable, Program] = OrderedDict()
 _count = [0]
 _lock = threading.Lock()
@@ -32,14 +34,26 @@ def canonical(program: Program, values: Mapping[Var, Any]) -> tuple[Program, Map
         if kept is None:
             if len(program.equations) <= KEPT_EQUATIONS // 4:
                 _programs[key] = program
-                _count[0] += len(program.equations)
+                _count[0] += _cost(program)
                 while _programs and (len(_programs) > KEPT or _count[0] > KEPT_EQUATIONS):
-                    _count[0] -= len(_programs.popitem(last=False)[1].equations)
+                    _count[0] -= _cost(_programs.popitem(last=False)[1])
             return program, values
         _programs.move_to_end(key)
     if values:
         values = {new: values[old] for old, new in _pairs(program, kept) if old in values}
     return kept, values
+
+
+def _cost(program: Program) -> int:
+    """What keeping it costs, in equations; functions of the user may hold anything, so few of these are kept."""
+
+    def held(p: Program) -> bool:
+        return any(
+            [any(map(callable, e.params.values())) or any([held(q) for _, q in subprograms(e)]) for e in p.equations]
+        )
+
+    count = lambda: len(program.equations) + (HELD_FUNCTION if held(program) else 0)
+    return program.remember("cost of keeping", count)
 
 
 def _lines(program: Program) -> Hashable:

@@ -10,6 +10,7 @@ from typing import Any
 
 from funcgrad.base.errors import FuncgradError
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Var, last_uses
+from funcgrad.core.nans import nans_searched, watched
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import Trace, Tracer, current, eagerly, require_open
 
@@ -28,12 +29,16 @@ def evaluate(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | N
         Values of Vars of the program that a trace has computed before; they are not computed again.
     """
     trace = current()
-    if type(trace) is Trace and not (trace.shows and not any([type(a) is Tracer for a in args])):
+    if type(trace) is Trace and (
+        not trace.shows or (trace.waiting and program.effects) or any([type(a) is Tracer for a in args])
+    ):
         return inline(trace, program, args, known or {})
     for a in args:
         if type(a) is Tracer:
             require_open(a, trace)
     with eagerly():
+        if nans_searched():
+            return watched(program, args, known or {}, lambda: run(program, args, known))
         return run(program, args, known or {})
 
 
@@ -69,11 +74,11 @@ def inline(trace: Trace, program: Program, args: Sequence[Any], known: Mapping[V
     for e in program.equations:
         outputs = tuple([Var(v.aval) for v in e.outputs])
         for old, new in zip(e.outputs, outputs, strict=True):
-            env[old] = new
             if old in known:
                 trace.values[new] = known[old]
         inputs = tuple([a if type(a) is Literal else env[a] for a in e.inputs])
-        trace.emit(Equation(e.primitive, inputs, e.params, outputs, e.source))
+        emitted = trace.emit(Equation(e.primitive, inputs, e.params, outputs, e.source))
+        env.update(zip(e.outputs, emitted, strict=True))
     return [Tracer(trace, a if isinstance(a, Literal) else env[a]) for a in program.outputs]
 
 
@@ -90,6 +95,8 @@ _execute: list[Execute] = [lambda program, args, lowering: run(program, args)]
 
 def execute(program: Program, args: Sequence[Any], lowering: str = "llvm") -> list[Any]:
     """Run a Program at a jit boundary, on plain arrays."""
+    if nans_searched():
+        return watched(program, args, {}, lambda: _execute[0](program, args, lowering))
     return _execute[0](program, args, lowering)
 
 

@@ -18,6 +18,8 @@ with a reason, which is what the user reads when a transform needs it.
 | `view` | ``(view of the operand, **params) -> view or None``; ops that move nothing |
 | `combine` | the elementwise op with which a scatter brings an update to what is there; default: it replaces |
 | `recurrence` | a `Recurrence`; cumulative ops as instructions |
+| `effects_of` | ``(params) -> frozenset of names``; what has any is never dropped, shared, reordered or run again |
+| `unfold` | ``(*tracers, **params) -> outputs``; the same, bound piece by piece, where values are known |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
 """
 
@@ -137,6 +139,7 @@ class Primitive:
         self.transpose: Callable[..., Any] = self._missing("transpose")
         self.batch: Callable[..., tuple[Any, Any]] = self._missing("batch")
         self.split: Callable[[Equation, tuple[bool, ...]], tuple[list[Equation], list[Equation]]] | None = None
+        self.unfold: Callable[..., Any] | None = None
         self.links: Callable[[dict[str, Any]], Links] | None = None
         self.effects_of: Callable[[dict[str, Any]], frozenset[str]] = _no_effects
         self.guarded: Primitive | None = None

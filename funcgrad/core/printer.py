@@ -109,7 +109,7 @@ def _format_one(program: Program, program_names: dict[int, str]) -> str:
         rows.append((left, " ".join([text, *map(atom, e.inputs)]), f"# {line}" if line and line != previous else ""))
         previous = line
     width = max((len(r[0]) for r in rows), default=0)
-    body = [f"  {left:<{width}} = {right}" for left, right, _ in rows]
+    body = [f"  {left:<{width}} = {right}" if left else f"  {right}" for left, right, _ in rows]
     column = max((len(b) for b in body), default=0)
     lines = [f"{b:<{column}}   {r[2]}".rstrip() for b, r in zip(body, rows, strict=True)]
     returned = ", ".join(map(atom, program.outputs))

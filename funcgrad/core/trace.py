@@ -213,6 +213,7 @@ class Trace:
         self.captured: dict[Any, tuple[Any, Var, Any]] = {}
         self.values: dict[Var, Any] = {}
         self.unknown: set[Var] = set()
+        self.waiting: bool = type(parent) is Trace and parent.waiting  # an effect waits for rows: so do all later ones
         self.source: Source | None = None
         self.keeps = True  # whether the finished Program may be kept for other calls (`core.canonical`)
         self.hidden = "the rows of vmap"  # what inputs without a value are, for errors
@@ -314,21 +315,50 @@ class Trace:
         source = self.source if self.source is not None else user_source()
         equation = Equation(primitive, inputs, params, outputs, source)
         if self.shows:
-            self.emit(equation)
-        else:
-            self.equations.append(equation)
+            return tuple([Tracer(self, a) for a in self.emit(equation)])
+        self.equations.append(equation)
         return (Tracer(self, outputs[0]),) if len(outputs) == 1 else tuple([Tracer(self, v) for v in outputs])
 
-    def emit(self, equation: Equation) -> None:
-        """Record a finished equation whose inputs are atoms of this trace."""
-        self.equations.append(equation)
+    def emit(self, equation: Equation) -> tuple[Atom, ...]:
+        """Record a finished equation whose inputs are atoms of this trace; what stands for its outputs."""
         if not self.shows:
-            return
+            self.equations.append(equation)
+            return equation.outputs
+        if equation.primitive.effects_of(equation.params):
+            return self._perform(equation)
+        self.equations.append(equation)
         unknown = self.unknown
         if unknown and not unknown.isdisjoint(equation.inputs):
             unknown.update(equation.outputs)
         elif equation.outputs and (equation.primitive.traits.may_raise or holds_raising(equation)):
             self.force(equation.outputs[0])
+        return equation.outputs
+
+    def _perform(self, equation: Equation) -> tuple[Atom, ...]:
+        """An equation with effects: they happen now, each once, and what is recorded does not bring them about again.
+
+        One that has to wait for the rows of a vmap is recorded, and so are all after it.
+        """
+        outputs = equation.outputs
+        if outputs and outputs[0] in self.values:  # it happened while an inner trace was open
+            self.equations.append(equation)
+            return outputs
+        unfold = equation.primitive.unfold
+        if not self.waiting and self.unknown.isdisjoint(equation.inputs):
+            if unfold is None:
+                for a in equation.inputs:
+                    if type(a) is Var:
+                        self.force(a)
+                self._compute(equation)
+                if outputs:
+                    self.equations.append(equation)
+                return outputs
+            results = unfold(*[Tracer(self, a) for a in equation.inputs], **equation.params)
+            return tuple([self.atom(x) for x in results])
+        self.waiting = True
+        self.equations.append(equation)
+        self.unknown.update(outputs)
+        return outputs
 
     # -- what comes out
 
@@ -346,21 +376,24 @@ class Trace:
     def force(self, var: Var) -> Any:
         """The value of `var`: evaluates, in order, what has not been evaluated yet."""
         values = self.values
-        with np.errstate(all="ignore"):
-            while var not in values:
-                e = self.equations[self._cursor]
-                self._cursor += 1
-                if e.outputs and e.outputs[0] in values:
-                    continue
-                if self.unknown and not self.unknown.isdisjoint(e.outputs):
-                    continue
-                args = [self._number(a) for a in e.inputs]
-                try:
-                    results = e.primitive.evaluate(*args, **e.params)
-                except FuncgradError as error:
-                    raise error.at(e.source) from None
-                values.update(zip(e.outputs, results, strict=True))
+        while var not in values:
+            e = self.equations[self._cursor]
+            self._cursor += 1
+            if not e.outputs or e.outputs[0] in values:
+                continue
+            if self.unknown and not self.unknown.isdisjoint(e.outputs):
+                continue
+            self._compute(e)
         return self._number(var)
+
+    def _compute(self, e: Equation) -> None:
+        args = [self._number(a) for a in e.inputs]
+        try:
+            with np.errstate(all="ignore"):
+                results = e.primitive.evaluate(*args, **e.params)
+        except FuncgradError as error:
+            raise error.at(e.source) from None
+        self.values.update(zip(e.outputs, results, strict=True))
 
     def _number(self, atom: Atom) -> Any:
         if isinstance(atom, Literal):
@@ -406,6 +439,18 @@ class eagerly:  # noqa: N801 (reads as a statement)
         TRACE.reset(self._token)
 
 
+class outside:  # noqa: N801 (reads as a statement)
+    """``with outside():`` no trace is open, as where the user's own code is called back."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = TRACE.set(None)
+
+    def __exit__(self, *exc: object) -> None:
+        TRACE.reset(self._token)
+
+
 def bind(primitive: Primitive, *args: Any, **params: Any) -> tuple[Any, ...]:
     """Apply a primitive: record it in the innermost trace, or compute it.
 
@@ -423,6 +468,8 @@ def bind(primitive: Primitive, *args: Any, **params: Any) -> tuple[Any, ...]:
         for a in args:
             if type(a) is Tracer:
                 return trace.add(primitive, args, params)
+        if trace.waiting and primitive.effects_of(params):
+            return trace.add(primitive, args, params)
         with np.errstate(all="ignore"):
             return primitive.evaluate(*args, **params)
     for a in args:

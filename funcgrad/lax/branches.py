@@ -15,8 +15,9 @@ from funcgrad.control.assemble import apply, assemble
 from funcgrad.control.branch import branch
 from funcgrad.control.loop import INDEX
 from funcgrad.core.ir import Aval, Program, make_aval
-from funcgrad.core.trace import Tracer, describe
+from funcgrad.core.trace import Tracer, describe, value_of
 from funcgrad.lax.bodies import Body, finish, leaves_of, run_bound, trace_body
+from funcgrad.lax.plain import plain_call, plainly
 from funcgrad.numpy.operands import array, as_dtype
 from funcgrad.ops.extrema import minimum
 from funcgrad.ops.movement import convert
@@ -47,6 +48,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     (0.25, 0.0)
     """
     flag = _scalar(pred, "cond: pred")
+    if plainly(flag):
+        return plain_call(true_fun if value_of(flag) else false_fun, operands)
     index = convert(flag, np.dtype(bool)) if flag.dtype.kind != "b" else flag
     return _choose("cond", lambda: convert(index, INDEX.dtype), [false_fun, true_fun], operands)
 
@@ -78,6 +81,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     number = _scalar(index, "switch: index")
     if number.dtype.kind not in "biu":
         raise ArgumentError(f"switch: index is an integer scalar, got {describe(number)}")
+    if plainly(number):
+        return plain_call(branches[min(max(int(value_of(number)), 0), len(branches) - 1)], operands)
     if number.dtype.kind == "u":
         number = _clamped(number, len(branches))
     return _choose("switch", lambda: convert(number, INDEX.dtype), list(branches), operands)

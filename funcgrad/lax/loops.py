@@ -16,8 +16,9 @@ from funcgrad.control.assemble import apply, assemble
 from funcgrad.control.loop import INDEX, UNLIMITED, loop
 from funcgrad.core.evaluate import evaluate
 from funcgrad.core.ir import Program, Var, make_aval
-from funcgrad.core.trace import Tracer, describe
+from funcgrad.core.trace import Tracer, describe, value_of
 from funcgrad.lax.bodies import Body, Carry, finish, leaves_of, run_bound, trace_body
+from funcgrad.lax.plain import plain_fori, plain_scan, plain_while, plainly
 from funcgrad.numpy import concatenate, reshape
 from funcgrad.numpy.operands import array, as_dtype
 from funcgrad.ops.arithmetic import add, sub
@@ -80,6 +81,8 @@ def scan(
     rows, x_tree, x_paths = leaves_of(xs, "xs")
     rows = [array(x) for x in rows]
     trips = _trips(rows, x_paths, length)
+    if plainly() and trips:
+        return plain_scan(f, init, rows, x_tree, trips, bool(reverse))
     carry = Carry.of(init, "carry")
     both = tree.structure((tree.unflatten(carry.tree, carry.values), tree.unflatten(x_tree, rows)))
     elems = [make_aval(aval_of(x).shape[1:], aval_of(x).dtype) for x in rows]
@@ -161,6 +164,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     12.0
     """
     low, high = _bound(lower, "lower"), _bound(upper, "upper")
+    if plainly(low, high):
+        return plain_fori(int(value_of(low)), int(value_of(high)), body_fun, init_val)
     static = isinstance(low, int) and isinstance(high, int)
     carry = Carry.of(init_val, "val")
     both = tree.structure((0, tree.unflatten(carry.tree, carry.values)))
@@ -241,6 +246,10 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     >>> round(float(fg.grad(root)(4.0)), 6)
     0.25
     """
+    if plainly():
+        ran, out = plain_while(cond_fun, body_fun, init_val)
+        if ran:
+            return out
     carry = Carry.of(init_val, "val")
 
     def step(val: Any) -> Any:

@@ -1,9 +1,9 @@
 """Memory that calls use again: arenas for what they compute on the way, buffers for large results.
 
 Fresh memory costs more than most kernels that fill it: 8 to 48 ms for 80 MB, against 2.4 ms used again. The C library
-keeps one freed array of up to some 16 MB, but gives the end of its heap back to the system, so that several results
-of 128 KB each may touch fresh pages at every call. So the buffers of large results come back when the last view of them has
-gone. `clear` gives everything kept to the system.
+keeps one freed array of up to some 16 MB, but gives the end of its heap back to the system, so that several results of
+128 KB each may touch fresh pages at every call. So the buffers of large results come back when the last view of them
+has gone. `clear` gives everything kept to the system.
 
     >>> from funcgrad.lowering.pool import POOL
     >>> x = POOL.empty((2048, 2048), np.dtype(float))

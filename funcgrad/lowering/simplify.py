@@ -88,7 +88,7 @@ class _State:
                 e = _with_simple_bodies(e)
             if e.primitive.traits.kind == "identity":
                 env.update(zip(e.outputs, inputs, strict=True))
-            elif e.primitive.traits.kind == "program" and not e.primitive.effects_of(e.params):
+            elif e.primitive.traits.kind == "program":
                 assert e.primitive.links is not None
                 (body,) = e.primitive.links(e.params).bodies
                 inner: dict[Any, Atom] = dict(zip(body.inputs, inputs, strict=True))

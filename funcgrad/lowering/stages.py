@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from funcgrad.base.errors import FuncgradError, UnsupportedError
-from funcgrad.core.ir import Equation, Literal, Program, Stack, Var
+from funcgrad.core.ir import Equation, Literal, Program, Stack, Var, holds_raising
 from funcgrad.lowering.builder import Target
 from funcgrad.lowering.emit import Module, emit, native_form, native_type
 from funcgrad.lowering.machine import assembly, header, host
@@ -82,13 +82,22 @@ def is_native(program: Program) -> bool:
 
 
 def stages(program: Program) -> list[Stage]:
-    """Cut a flat Program into stages; native equations join the earliest native stage that they can."""
+    """Cut a flat Program into stages; native equations join the earliest native stage that they can.
+
+    Effects stay in order, among themselves and with what can raise.
+    """
     level: dict[Var, int] = dict.fromkeys(program.inputs, 0)  # even: native, odd: NumPy
     groups: dict[int, list[Equation]] = {}
+    effects = raising = 0
     for e in program.equations:
         least = max([level[a] for a in e.inputs if isinstance(a, Var)], default=0)
+        effect = bool(e.primitive.effects_of(e.params))
+        raises = e.primitive.traits.may_raise or holds_raising(e)
+        if effect or raises:
+            least = max(least, effects, raising if effect else 0)
         native = native_form(e) and not any([isinstance(a.aval, Stack) for a in (*e.inputs, *e.outputs)])
         at = least if (least % 2 == 0) == native else least + 1
+        effects, raising = max(effects, at) if effect else effects, max(raising, at) if raises else raising
         groups.setdefault(at, []).append(e)
         for v in e.outputs:
             level[v] = at

@@ -67,7 +67,7 @@ def _jvp(program: Program, nonzero: Flags) -> tuple[Program, Flags]:
             try:
                 outs, out_dots = e.primitive.jvp(primal, [Tracer(t, a) for a in inputs], tangents, **e.params)
             except (RuleError, ForwardModeError) as error:
-                raise error.at(e.source) from None
+                raise (error.at(e.source) if e.primitive.links is None else error) from None
             if not primal.emitted:
                 renamed.update(zip(e.outputs, [t.atom(o) for o in outs], strict=True))
             for var, d in zip(e.outputs, out_dots, strict=True):

@@ -366,7 +366,7 @@ def test_a_traced_python_integer_that_does_not_fit_is_refused_as_numpy_does(arra
 
 def test_what_is_planned_says_so() -> None:
     with pytest.raises(AttributeError, match="planned"):
-        fg.lax  # noqa: B018
+        fg.random  # noqa: B018
     with pytest.raises(AttributeError, match="works on plain arrays only"):
         fg.numpy.sort  # noqa: B018
     assert not hasattr(fg, "nothing") and not hasattr(fg.numpy, "nothing")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,20 @@ import pytest
 
 import funcgrad as fg
 from funcgrad.core import canonical
+
+
+def test_few_functions_of_the_user_are_kept() -> None:
+    arrays = []
+
+    def f(x: Any) -> Any:
+        big = np.zeros(10)
+        arrays.append(weakref.ref(big))
+        return x * fg.pure_callback(lambda: float(big[0]) + 1.0, fg.ShapeDtypeStruct((), float))
+
+    for _ in range(60):
+        assert fg.grad(f)(2.0) == 1.0
+    gc.collect()
+    assert sum([a() is not None for a in arrays]) < 20
 
 
 def test_the_second_gradient_derives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,19 @@ def test_against_closed_forms(name: str, order: int, mode: str, derive: Any, wra
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
+def test_branches_that_keep_stacks_of_integers_or_nothing() -> None:
+    def powers(x: Any) -> Any:
+        step = lambda s: (s[0] + 1, lax.cond(s[0] % 2 == 0, lambda c: np.sin(c) * x, lambda c: c * c, s[1]))
+        return lax.while_loop(lambda s: s[0] < 2, step, (0, x))[1]  # (x sin x)²
+
+    f = lambda x: lax.cond(x > 0.1, powers, lambda x: 2 * x, x)
+    s, c = np.sin(0.7), np.cos(0.7)
+    for g in (fg.grad(f), fg.jit(fg.grad(f))):
+        np.testing.assert_allclose(g(0.7), 2 * 0.7 * s * (s + 0.7 * c), rtol=1e-14)
+    none = lambda x: lax.cond(x > 0.1, lambda x: lax.fori_loop(0, 0, lambda i, c: np.sin(c) * x, x), lambda x: 2 * x, x)
+    assert fg.grad(none)(0.7) == fg.jit(fg.grad(none))(0.7) == 1.0
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_of_rows_together(name: str) -> None:
     ours, theirs = CASES[name]

@@ -82,7 +82,7 @@ class Straight:
     def allocate(self, aval: Aval) -> Memory:
         """Scratch memory of this function for a value."""
         at = -(-self.scratch // 16) * 16
-        self.scratch = at + aval.size * aval.dtype.itemsize
+        self.scratch = at + max(aval.size * aval.dtype.itemsize, 1)
         p = self.b.emit(I64, f"getelementptr i8, ptr %scratch, i64 {at}")
         return Memory(p.text, aval)
 
