@@ -25,7 +25,7 @@ from funcgrad.ops.movement import concatenate, slice_
 from funcgrad.ops.op import constant
 
 
-def _call(*args: Any, program: Program) -> Sequence[Any]:
+def _call(*args: Any, program: Program, lowering: str = "llvm") -> Sequence[Any]:
     return apply(program, *args)
 
 
