@@ -19,7 +19,7 @@ from funcgrad.api.tracing import (
     value_and_aval,
 )
 from funcgrad.base import tree
-from funcgrad.base.errors import ParameterError
+from funcgrad.base.errors import ArgumentError, ParameterError
 from funcgrad.core.ir import Aval, Program, make_aval
 from funcgrad.lowering import numba_module, numba_text
 from funcgrad.lowering.readable import format_buffers, format_kernels
@@ -60,7 +60,10 @@ def abstract_leaf(x: Any, name: str) -> Aval:
 
 
 def abstract_trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], purpose: str) -> Traced:
-    """Trace `f` on types alone."""
+    """Trace `f` on types alone; static arguments of a jitted function are values."""
+    specialize = getattr(type(f), "specialized", None)
+    if specialize is not None:
+        return specialize(f, args, kwargs)  # type: ignore[no-any-return]
     leaves, treedef = tree.flatten((args, kwargs))
     args_tree = treedef.children()[0]
     names = leaf_names(f, args_tree, list(range(len(args))))
@@ -143,6 +146,8 @@ def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: An
         Stage ``"llvm"``, ``"asm"`` or ``"numba"`` of a Program with an operation that has no such form.
     """
     require_callable(f, "show")
+    if args and isinstance(args[-1], str) and args[-1] in STAGES:
+        raise ArgumentError(f"show: {args[-1]!r} is the name of a stage", hint=f"show(f, x, stage={args[-1]!r})")
     if stage not in STAGES:
         raise ParameterError(f"show: there is no stage {stage!r}", hint=f"stages are {', '.join(map(repr, STAGES))}")
     traced = abstract_trace(f, args, kwargs, "show")

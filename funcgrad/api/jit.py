@@ -200,6 +200,10 @@ class Jit(NativeCallable):
         """The Program for these arguments (arrays, or `ShapeDtypeStruct`)."""
         return self._specialize(args, kwargs)[0].program
 
+    def specialized(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+        """The traced function for these arguments: what `show`, `cost` and `to_numba` look at."""
+        return self._specialize(args, kwargs)[0]
+
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The stages of the lowering for these arguments."""
         return Lowered(self.trace(*args, **kwargs))
@@ -443,4 +447,9 @@ def jit(
         raise UnsupportedError("jit: fast_math and device are not supported yet", hint="leave them out")
     static = _complete(f, _numbers(static_argnums, "static_argnums"), _words(static_argnames, "static_argnames"))
     donated = _complete(f, _numbers(donate_argnums, "donate_argnums"), _words(donate_argnames, "donate_argnames"))
+    both = sorted({*static[0], *static[1]} & {*donated[0], *donated[1]}, key=str)
+    if both:
+        raise ArgumentError(
+            f"jit: {both[0]!r} is static and donated; a static argument is a Python value, not an array"
+        )
     return PythonJit(f, *static, *donated, (lowering, bool(fast_math), device))

@@ -11,6 +11,7 @@ turns the cache off.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -69,12 +70,18 @@ def _read(path: Path) -> bytes | None:
         data = path.read_bytes()
     except OSError:
         return None
+    with contextlib.suppress(OSError):  # not ours to write, or trimmed meanwhile
+        os.utime(path)  # used now
     digest, code = data[len(MARK) : len(MARK) + 32], data[len(MARK) + 32 :]
-    if not data.startswith(MARK) or hashlib.sha256(code).digest() != digest:
+    if not data.startswith(MARK) or not code or _digest(path, code) != digest:
         warnings.warn(f"funcgrad ignores the cache entry {path}: it is damaged", stacklevel=2)
         return None
-    os.utime(path)  # used now
     return code
+
+
+def _digest(path: Path, code: bytes) -> bytes:
+    """Of an entry's name and code: an entry under another name is as bad as a damaged one."""
+    return hashlib.sha256(path.name.encode() + b"\0" + code).digest()
 
 
 def _write(root: Path, path: Path, code: bytes) -> None:
@@ -85,7 +92,7 @@ def _write(root: Path, path: Path, code: bytes) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(MARK + hashlib.sha256(code).digest() + code)
+                file.write(MARK + _digest(path, code) + code)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)

@@ -322,7 +322,7 @@ class _Pass:
         if step:
             whole = (offset, stop, step) == (0, a.aval.size, 1)
             return flat if whole else self.new("slice", flat, start=(offset,), stop=(stop,), step=(step,))
-        one = self.new("slice", flat, start=(offset,), stop=(stop - count + 1,), step=(1,)) if a.aval.size > 1 else flat
+        one = self.new("slice", flat, start=(offset,), stop=(offset + 1,), step=(1,)) if a.aval.size > 1 else flat
         return self.new("broadcast", self.new("reshape", one, shape=()), shape=(count,), axes=())
 
 

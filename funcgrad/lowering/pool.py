@@ -20,6 +20,7 @@ import ctypes
 import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,9 @@ class ArenaPool:
             raw, block = (ctypes.c_void_p.from_address(block - k).value for k in (8, 16))
             _raw_free(raw)
 
-    def __del__(self) -> None:
-        self.clear()
+    def __del__(self, clear: Callable[[ArenaPool], None] = clear) -> None:
+        if ctypes is not None:  # at the end of the interpreter modules go first, and the memory goes anyway
+            clear(self)
 
 
 class Block(np.ndarray):

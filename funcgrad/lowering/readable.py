@@ -7,7 +7,7 @@ loop (3,)  1 reduction
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Var
@@ -22,20 +22,24 @@ from funcgrad.lowering.stages import is_native, stages, this_target
 
 
 def format_kernels(program: Program) -> str:
-    """The kernels of a Program, in the order in which they run."""
-    flat = simplify(program)
-    return _Formatter(flat, schedule(flat)).text()
+    """The kernels of a Program, in the order in which they run; stage by stage if NumPy does a part of the work."""
+    return _by_stage(program, lambda flat: _Formatter(flat, schedule(flat)).text())
 
 
 def format_buffers(program: Program) -> str:
-    """The buffers of a Program under the names that they have in `format_kernels`; stage by stage if it has several."""
+    """The buffers of a Program under the names that they have in `format_kernels`."""
+    return _by_stage(program, _buffers)
+
+
+def _by_stage(program: Program, form: Callable[[Program], str]) -> str:
+    """The text of a Program, or of its stages if it has several."""
     flat = simplify(program)
     if is_native(flat):
-        return _buffers(flat)
+        return form(flat)
     blocks = []
     for i, stage in enumerate(stages(flat)):
         if stage.program is not None:
-            blocks.append(f"stage {i}: machine code\n{_buffers(stage.program)}")
+            blocks.append(f"stage {i}: machine code\n{form(stage.program)}")
         else:
             assert stage.equation is not None
             blocks.append(f"stage {i}: {stage.equation.primitive.name}, with NumPy")

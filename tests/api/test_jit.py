@@ -370,3 +370,20 @@ def test_what_is_planned_says_so() -> None:
     with pytest.raises(AttributeError, match="works on plain arrays only"):
         fg.numpy.sort  # noqa: B018
     assert not hasattr(fg, "nothing") and not hasattr(fg.numpy, "nothing")
+
+
+def test_static_arguments_are_values_where_one_looks_inside(capsys: pytest.CaptureFixture[str]) -> None:
+    power = fg.jit(lambda x, n: x**n, static_argnums=1)
+    x = np.ones(3)
+    for stage in ("program", "kernels", "llvm", "numba"):
+        assert fg.show(power, x, 3, stage=stage)
+    assert "int" not in str(fg.make_program(power)(x, 3)) and len(fg.cost(power, x, 3, time=False)) == 1
+    assert "def f(x)" in fg.to_numba(power, x, n=3)
+    assert fg.eval_shape(power, x, 3).shape == (3,)
+
+
+def test_an_argument_is_not_static_and_donated() -> None:
+    with pytest.raises(fg.errors.ArgumentError, match="static and donated"):
+        fg.jit(lambda x: x, static_argnums=0, donate_argnums=0)
+    with pytest.raises(fg.errors.ArgumentError, match="show: 'kernels' is the name of a stage"):
+        fg.show(np.sin, np.ones(3), "kernels")

@@ -94,3 +94,23 @@ def test_old_entries_go_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
         os.utime(max(entries(place), key=lambda p: p.stat().st_mtime), (i, i))
     cache._trim(place)
     assert sum(p.stat().st_size for p in entries(place)) <= 250 and len(entries(place)) == 2
+
+
+def test_an_entry_under_the_name_of_another_is_ignored(place: Path) -> None:
+    cache.cached("one", 1, lambda: b"code of one")
+    (one,) = entries(place)
+    data = one.read_bytes()
+    cache.cached("two", 1, lambda: b"code of two")
+    (two,) = [p for p in entries(place) if p != one]
+    two.write_bytes(data)
+    with pytest.warns(UserWarning, match="damaged"):
+        assert cache.cached("two", 1, lambda: b"code of two") == b"code of two"
+
+
+def test_an_entry_that_cannot_be_touched_is_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(path)
+
+    cache.cached("text", 1, lambda: b"code")
+    monkeypatch.setattr(os, "utime", refuse)
+    assert cache.cached("text", 1, lambda: b"other") == b"code"

@@ -175,3 +175,23 @@ def test_random_programs_of_bands(seed: int) -> None:
 def test_many_random_programs_of_bands() -> None:
     for seed in range(5000):
         test_random_programs_of_bands.hypothesis.inner_test(seed)  # type: ignore[attr-defined]
+
+
+SELECTED = {
+    "a row of an outer product": lambda x: np.outer(x, x)[0],
+    "its last row": lambda x: np.sin(np.outer(x, x))[-1],
+    "rows of it": lambda x: np.outer(x, x)[1:2],
+    "a column": lambda x: (x[:, None] * np.arange(3.0))[:, 1],
+    "a row that is repeated": lambda x: (np.ones((3, 1)) * x)[1],
+    "a row of the transpose": lambda x: np.outer(x, x).T[1],
+    "a row of a sum": lambda x: (x[:, None] + x[None, :])[0] * x,
+}
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7])
+@pytest.mark.parametrize("name", SELECTED)
+def test_a_part_of_what_is_constant_along_the_diagonal(name: str, n: int) -> None:
+    f = SELECTED[name]
+    x = np.linspace(0.5, 1.5, n)
+    for derivative in (fg.jacrev(f), fg.jacfwd(f), fg.hessian(lambda x: np.sum(f(x) ** 2))):
+        np.testing.assert_allclose(fg.jit(derivative)(x), derivative(x), rtol=1e-14, atol=1e-14)

@@ -532,3 +532,9 @@ def test_show_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_helper_says_what_it_does() -> None:
     assert all('"""' in text.splitlines()[1] for text in HELPERS.values())
+
+
+def test_many_axes() -> None:
+    x = np.arange(2.0**17).reshape((2,) * 17)
+    text = fg.to_numba(lambda a: a.T * 2.0, x)
+    assert "for i0 in range(2)" in text or "i0" in text

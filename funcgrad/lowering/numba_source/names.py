@@ -34,7 +34,9 @@ class Names:
             if name:
                 self.known[v] = self.fresh(identifier(name))
         depth = max([len(a.aval.shape) for e in program.equations for a in (*e.inputs, *e.outputs)], default=0)
-        self.indices = [c for c in INDICES if c not in self.taken][: max(depth, 3) + 1]
+        self.indices = [c for c in (*INDICES, *[f"i{k}" for k in range(depth)]) if c not in self.taken][
+            : max(depth, 3) + 1
+        ]
         self.taken.update(self.indices)
         self.letters = (n for n in letters() if n not in self.taken)
 
