@@ -33,7 +33,7 @@ from funcgrad.lowering.nests import (
     repeat,
     when,
 )
-from funcgrad.ops.reductions import Reduction, block
+from funcgrad.ops.reductions import Reduction, block, few
 from funcgrad.ops.scalar import convert, element_of
 
 CHAINS = 4  # of a long reduction: an accumulator waits for itself
@@ -181,11 +181,14 @@ class _LoopEmitter(NestEmitter):
         carries = self._start()
         if 0 not in self.loop.shape:
             carries = inner(depth, pointers, carries)
-        if level is None:
+        plain = level is None and lane_start is None and few(self._count(depth), self.lanes)
+        if level is None and not plain:
             carries = self._settle(carries)
         for k, (dtype, kind, acc) in enumerate(self._accumulators(carries)):
             target = pointers[self.index["reduce", k]]
-            if lane_start is None:
+            if plain and kind.settle is not None:
+                self.store_one(fold(b, _plain(kind), dtype, acc[:1])[0], target)
+            elif lane_start is None:
                 self.store_one(self._folded(kind, dtype, acc), target)
             else:
                 assert n.vector is not None
@@ -235,14 +238,22 @@ class _LoopEmitter(NestEmitter):
 
     def _blocks(self, depth: int, lanes: int) -> tuple[int | None, int]:
         """The loop in which sums are settled, and after how many of its runs; None: once, after all loops."""
-        n, runs = self.nest, 1
-        counts = [-(-size // self.lanes) if k == n.vector else size for k, size in enumerate(n.sizes)]
-        values = block(prod(counts[depth:]), lanes)
+        counts, runs = self._counts(), 1
+        values = block(self._count(depth), lanes)
         for level in reversed(range(depth, len(counts))):
             if runs * counts[level] > values:
                 return level, 1 << (values // runs).bit_length() - 1
             runs *= counts[level]
         return None, 1
+
+    def _counts(self) -> list[int]:
+        """How often each loop runs."""
+        n = self.nest
+        return [-(-size // self.lanes) if k == n.vector else size for k, size in enumerate(n.sizes)]
+
+    def _count(self, depth: int) -> int:
+        """How many values each lane takes in."""
+        return prod(self._counts()[depth:])
 
     def _settling(self, every: int) -> Repeat:
         """`repeat`, with the sums settled after `every` runs and at the end."""
@@ -415,6 +426,12 @@ def _reduction(e: Equation) -> Reduction:
     assert e.primitive.reduction is not None
     found: Reduction = e.primitive.reduction(e.inputs[0].aval.dtype)
     return found
+
+
+def _plain(kind: Reduction) -> Reduction:
+    """A sum without blocks: of one carry."""
+    join = lambda b, dtype, acc, other: kind.take(b, dtype, acc, other[0])[:1]
+    return replace(kind, join=join)
 
 
 def fold(b: Builder, kind: Reduction, dtype: Dtype, acc: Carries) -> Carries:

@@ -23,9 +23,18 @@ def block(count: int, lanes: int) -> int:
     more numbers with more. Here it is one less than the number of values in a block, and one at the end if there are
     several blocks.
     """
-    n = count * lanes
-    roundings = n - 1 if n < 8 else min(n // 8 + 2, LONGEST)
+    roundings = _pairwise(count * lanes)
     return LONGEST if count <= min(roundings + 1, LONGEST) else 1 << roundings.bit_length() - 1
+
+
+def few(count: int, lanes: int) -> bool:
+    """Whether `lanes` accumulators of `count` values each can be added up plainly, by halves."""
+    return count - 1 + (lanes - 1).bit_length() <= _pairwise(count * lanes)
+
+
+def _pairwise(n: int) -> int:
+    """Roundings of a sum of n numbers that NumPy's meets as well."""
+    return n - 1 if n < 8 else min(n // 8 + 2, LONGEST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import funcgrad as fg
-from funcgrad.ops.reductions import block
+from funcgrad.ops.reductions import block, few
 
 Array = Any
 SHAPES = [(1,), (7,), (8,), (1000,), (12345,), (37, 53), (3, 1000), (1000, 3), (5, 6, 7), (9, 70, 4)]
@@ -163,3 +163,11 @@ def test_sums_near_the_largest_number() -> None:
     for n in (16, 17, 300):
         x = np.full(n, 1.7e308 / n)
         assert abs(fg.jit(np.sum)(x) - 1.7e308) <= 1.7e308 * 20 * 2.0**-53
+
+
+def test_few_values_are_folded_plainly_only_within_the_roundings_of_a_pairwise_sum() -> None:
+    for lanes in (1, 2, 4, 8, 16):
+        for count in range(1, 40):
+            n = count * lanes
+            allowed = n - 1 if n < 8 else min(n // 8 + 2, 16)
+            assert few(count, lanes) == (count - 1 + math.ceil(math.log2(lanes)) <= allowed)

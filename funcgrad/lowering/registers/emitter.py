@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import INT
+from funcgrad.base.dtypes import INT, Dtype
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, make_aval
 from funcgrad.lowering.builder import Builder, Value, constant, make_type
 from funcgrad.lowering.registers.cells import I64, Cell, Memory, StackCell, is_small, register_element
 from funcgrad.lowering.registers.kinds import kind_of
+from funcgrad.ops.reductions import Reduction
 
 Env = dict[Any, Any]
 
@@ -153,11 +154,23 @@ class Straight:
         rows = order.reshape(e.outputs[0].aval.size, -1).tolist()
         out = []
         for row in rows:
+            if kind.settle is not None and row:
+                out.append(self._tree(kind, aval.dtype, start, [values[k] for k in row]))
+                continue
             acc = list(start)
             for k in row:
                 acc = kind.take(b, aval.dtype, acc, values[k])
-            out.append(kind.finish(b, aval.dtype, acc if kind.settle is None else kind.settle(b, acc)))
+            out.append(kind.finish(b, aval.dtype, acc))
         return [out]
+
+    def _tree(self, kind: Reduction, dtype: Dtype, start: list[Value], values: list[Value]) -> Value:
+        """A sum in pairs: of a few values it has no more roundings than one in blocks, and they wait less."""
+        while len(values) > 1:
+            pairs = [
+                kind.take(self.b, dtype, [x, *start[1:]], y)[0] for x, y in zip(values[::2], values[1::2], strict=False)
+            ]
+            values = pairs + values[len(pairs) * 2 :]
+        return values[0]
 
     def _dot(self, e: Equation, cells: list[Any]) -> list[Cell]:
         x, y = (self.registers(c) for c in cells)
