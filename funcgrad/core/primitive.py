@@ -143,6 +143,7 @@ class Primitive:
         self.links: Callable[[dict[str, Any]], Links] | None = None
         self.effects_of: Callable[[dict[str, Any]], frozenset[str]] = _no_effects
         self.guarded: Primitive | None = None
+        self.unguarded: Primitive | None = None  # it, if the second operand is finite and positive
         self.check: Callable[..., Any] | None = None  # as `emit`, of a check: -> (register, where it fails)
         self.fault: Callable[..., Exception] | None = (
             None  # the error for a value that a native check found, and params

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from struct import pack, unpack
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 Number = float | int
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +187,22 @@ class Builder:
         self.lines: list[str] = []
         self.count = 0
         self.intrinsics: set[str] = set()  # declared by this builder
+        self.memo: dict[Any, Any] = {}  # see `once`
         self.f64, self.f32, self.i64, self.i32, self.i1 = (
             make_type(e, lanes) for e in ("double", "float", "i64", "i32", "i1")
         )
 
     # -- values
+
+    def once(self, key: str, x: Value, make: Callable[[], T]) -> T:
+        """What `make` emits for `x`, emitted once: functions that share steps share them here.
+
+        Whoever emits a block that does not always run keeps a copy of `memo`, and puts it back behind the block.
+        """
+        found: T | None = self.memo.get((key, x))
+        if found is None:
+            found = self.memo[key, x] = make()
+        return found
 
     def value(self, text: str, type: Type) -> Value:
         """An operand that exists already, such as a parameter or a loaded vector."""

@@ -111,7 +111,9 @@ def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carr
     index = Value(f"%i{n}", I64)
     inside = [Value(f"%c{n}.{k}", c.type) for k, c in enumerate(carries)]
     at = len(b.lines)
+    memo = dict(b.memo)
     after = body(index, inside)
+    b.memo = memo
     step = b.iadd(index, 1)
     more = b.emit(make_type("i1"), f"icmp ult i64 {step.text}, {count}")
     b.lines += [f"  br i1 {more.text}, label %{head}, label %{done}", f"{done}:"]
@@ -133,7 +135,9 @@ def when(b: Builder, condition: Value, carries: Carries, body: Callable[[Carries
     before, then, after = b.block, f"then{n}", f"after{n}"
     b.lines += [f"  br i1 {condition.text}, label %{then}, label %{after}", f"{then}:"]
     b.block = then
+    memo = dict(b.memo)
     changed = body(carries)
+    b.memo = memo
     b.lines += [f"  br label %{after}", f"{after}:"]
     inside, b.block = b.block, after
     return [

@@ -103,6 +103,7 @@ class _State:
             outputs = tuple([Var(v.aval) for v in e.outputs])
             self.equations.append(e.replace(inputs=inputs, outputs=outputs))
             return outputs
+        e = _unguarded(e, inputs)
         atoms = tuple([a.key if isinstance(a, Literal) else a for a in inputs])
         key = (e.primitive, atoms, tuple([(k, static_key(v)) for k, v in sorted(e.params.items())]))
         found = self.seen.get(key)
@@ -131,6 +132,14 @@ def _folded(e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
     with np.errstate(all="ignore"):
         values = e.primitive.evaluate(*scalars, **e.params)
     return tuple([Literal(np.asarray(v)[()], o.aval) for v, o in zip(values, e.outputs, strict=True)])
+
+
+def _unguarded(e: Equation, inputs: tuple[Atom, ...]) -> Equation:
+    """A guarded product or quotient with a finite positive constant is the plain one: the same bits, zeros too."""
+    plain = e.primitive.unguarded
+    if plain is None or not isinstance(inputs[1], Literal) or not 0 < inputs[1].value < np.inf:
+        return e
+    return Equation(plain, e.inputs, e.params, e.outputs, e.source)
 
 
 def _unchanged(e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None:

@@ -194,6 +194,7 @@ mask_mul_p.def_jvp(lambda t_dot, z, t, c: mask_mul(t_dot, c), lambda c_dot, z, t
 mask_mul_p.transpose = _mask_mul_transpose
 mask_mul_p.neutral = {0: 1, 1: 1}
 mul_p.guarded = mask_mul_p
+mask_mul_p.unguarded = mul_p
 
 
 def mask_both(t: Operand, c: Operand) -> Any:
@@ -237,6 +238,7 @@ mask_div_p.def_jvp(
 mask_div_p.transpose = lambda cts, t, c: (mask_div(cts[0], c), None)
 mask_div_p.linear_in = (0,)
 mask_div_p.neutral = {1: 1}
+mask_div_p.unguarded = div_p
 div_p.guarded = mask_div_p
 
 # -- stop_gradient

@@ -152,3 +152,21 @@ def test_threads_share_a_program_with_growing_buffers() -> None:
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda p: float(f(p)), points.tolist() * 10))
     assert found == want * 10
+
+
+def test_functions_that_share_steps_in_loops_and_branches() -> None:
+    """What sine and cosine have in common is emitted once where both are, and nowhere that it might not have run."""
+
+    def f(x: Any, p: Any) -> Any:
+        y = lax.cond(p > 0, np.sin, lambda x: x, x)  # the steps of sin x stand in a block of their own
+        z = lax.fori_loop(0, 3, lambda i, z: z + np.cos(x) * np.sin(z) + np.sin(2.0), y)
+        return (
+            np.cos(x) + np.tan(x) + z + np.cos(2.0) * lax.while_loop(lambda v: v < 2, lambda v: v + np.cos(v) ** 2, z)
+        )
+
+    for p in (1.0, -1.0):
+        same(f, np.float64(0.7), np.float64(p))
+        same(fg.grad(f), np.float64(0.7), np.float64(p))
+    same(fg.vmap(f), np.linspace(0.1, 1.2, 13), np.resize([1.0, -1.0], 13))
+    x = np.linspace(-30, 30, 1000)
+    same(lambda x: np.sum(np.sin(x) * np.cos(x)) + np.sum(np.tan(x) + np.sin(2.0)) * np.cos(2.0), x)

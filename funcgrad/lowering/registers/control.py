@@ -164,7 +164,9 @@ class Control(Straight):
         running = self.mask
         ts = self.splat(t)
         i = b.isub(b.isub(n, 1), ts) if reverse else ts
+        memo = dict(b.memo)
         after, _ = _flatten(trip(i, t, carried))
+        b.memo = memo
         if not uniform:
             assert running is not None
             after = [b.select(running, new, old) for new, old in zip(after, phis, strict=True)]
@@ -240,7 +242,9 @@ class Control(Straight):
             b.lines.append(f"case{k}.{j}:")
             b.block = f"case{k}.{j}"
             marks = dict(self.marks)
+            memo = dict(b.memo)
             outs = [self._settled(c, a) for c, a in zip(self.run(body, settled), body.out_avals, strict=True)]
+            b.memo = memo
             self._release(body, marks)
             b.lines.append(f"  br label %join{k}")
             ends.append((b.block, outs))

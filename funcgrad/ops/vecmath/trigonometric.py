@@ -7,7 +7,7 @@ On |r| ≤ π/4, with z = r² and the error lo of r:
 
 from __future__ import annotations
 
-from funcgrad.ops.vecmath import coefficients as c
+from funcgrad.ops.vecmath import coefficients
 from funcgrad.ops.vecmath.arithmetic import Builder, Pair, Value, fast_two_sum, format_of, polynomial, quotient
 from funcgrad.ops.vecmath.reduction import reduce_angle
 
@@ -18,10 +18,20 @@ def sin_cos(b: Builder, angle: Pair) -> tuple[Pair, Pair]:
     name = format_of(r).name
     z = b.mul(r, r)
     h = b.mul(z, 0.5)
-    s = b.fma(b.mul(z, r), polynomial(b, z, c.SIN[name]), b.sub(lo, b.mul(h, lo)))
+    s = b.fma(b.mul(z, r), polynomial(b, z, coefficients.SIN[name]), b.sub(lo, b.mul(h, lo)))
     w = b.sub(1.0, h)
-    e = b.fma(b.mul(z, z), polynomial(b, z, c.COS[name]), b.mul(b.neg(r), lo))
+    e = b.fma(b.mul(z, z), polynomial(b, z, coefficients.COS[name]), b.mul(b.neg(r), lo))
     return (r, s), (w, b.add(b.sub(b.sub(1.0, w), h), e))
+
+
+def turns(b: Builder, x: Value) -> tuple[Pair, Pair, Value]:
+    """(sin, cos) of what is left of `x` after quarter turns, and the quarter turns."""
+
+    def make() -> tuple[Pair, Pair, Value]:
+        r, q = reduce_angle(b, x)
+        return (*sin_cos(b, r), q)
+
+    return b.once("turns", x, make)
 
 
 def pick(b: Builder, q: Value, even: Pair, odd: Pair) -> Pair:
@@ -39,20 +49,20 @@ def turned(b: Builder, q: Value, even: Pair, odd: Pair) -> Value:
 
 def sin(b: Builder, x: Value) -> Value:
     """Sine: 1 ulp."""
-    r, q = reduce_angle(b, x)
-    return b.select(b.eq(x, 0.0), x, turned(b, q, *sin_cos(b, r)))  # keeps −0
+    s, c, q = turns(b, x)
+    return b.select(b.eq(x, 0.0), x, turned(b, q, s, c))  # keeps −0
 
 
 def cos(b: Builder, x: Value) -> Value:
     """Cosine: 1 ulp."""
-    r, q = reduce_angle(b, x)
-    return turned(b, b.iadd(q, 1), *sin_cos(b, r))
+    s, c, q = turns(b, x)
+    return turned(b, b.iadd(q, 1), s, c)
 
 
 def tan(b: Builder, x: Value) -> Value:
     """Tangent: 2 ulp. sin / cos, or −cos / sin in odd quadrants."""
-    r, q = reduce_angle(b, x)
-    s, c = (fast_two_sum(b, *p) for p in sin_cos(b, r))
+    *pairs, q = turns(b, x)
+    s, c = (fast_two_sum(b, *p) for p in pairs)
     sign = b.and_(b.shl(q, x.type.bits - 1), format_of(x).sign)
     y = quotient(b, pick(b, q, s, c), pick(b, q, c, s))
     return b.select(b.eq(x, 0.0), x, b.from_bits(b.xor(b.bits(y), sign)))
