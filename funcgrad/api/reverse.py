@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from funcgrad.api.linearization import (
+    Arguments,
     LinearMap,
     LinearRule,
     all_leaves,
@@ -21,8 +23,9 @@ from funcgrad.api.linearization import (
 from funcgrad.api.tracing import Traced, boundary, function_name, like_function, require_callable, results
 from funcgrad.base import tree
 from funcgrad.base.errors import NonScalarOutputError, doing
-from funcgrad.core.evaluate import evaluate
-from funcgrad.core.ir import tangent_aval
+from funcgrad.core.evaluate import evaluate, execute
+from funcgrad.core.ir import Program, tangent_aval
+from funcgrad.core.trace import Trace, current
 from funcgrad.ops.op import constant
 
 
@@ -96,17 +99,14 @@ def _value_and_grad(f: Any, argnums: Any, has_aux: bool, transform: str) -> Call
         traced, outputs, aux_tree = traced_for(a, transform, has_aux)
         _require_scalar(f, traced, outputs, transform)
         with doing(f"differentiating {function_name(f)}"):
-            lin = linearization(a, traced, outputs)
-            if lin.moves[0]:
-                back, flags = lin.backward((True,))
-                seed = constant(1, tangent_aval(traced.program.out_avals[0]))
-                found = evaluate(back, [*lin.residuals, seed])
+            if current() is None and traced.program.open_loops and not traced.program.effects:
+                computed, found, flags, borrowed = _at_once(a, traced, outputs)
             else:
-                found, flags = [], (False,) * len(a.leaves)
-        borrowed = [*lin.residuals, *a.values, *traced.constants]
+                computed, found, flags, borrowed = _in_two_steps(a, traced, outputs)
+        borrowed = [*borrowed, *a.values, *traced.constants]
         gradient = all_leaves(a.treedef, a.avals, found, flags, borrowed)
         gradient = gradient if isinstance(argnums, tuple | list) else gradient[0]
-        values = results(lin.outputs, borrowed)
+        values = results(computed, borrowed)
         value = tree.unflatten(traced.out_tree, values[:outputs])
         if has_aux:
             assert aux_tree is not None
@@ -114,6 +114,36 @@ def _value_and_grad(f: Any, argnums: Any, has_aux: bool, transform: str) -> Call
         return value, gradient
 
     return like_function(f, value_and_gradient, transform, "The value of {name} and its gradient.")  # type: ignore[no-any-return]
+
+
+Pieces = tuple[list[Any], list[Any], tuple[bool, ...], list[Any]]
+
+
+def _in_two_steps(a: Arguments, traced: Traced, outputs: int) -> Pieces:
+    """Values of the outputs, cotangents of the leaves that have one, which do, and the residuals."""
+    lin = linearization(a, traced, outputs)
+    if not lin.moves[0]:
+        return lin.outputs, [], (False,) * len(a.leaves), lin.residuals
+    back, flags = lin.backward((True,))
+    seed = constant(1, tangent_aval(traced.program.out_avals[0]))
+    return lin.outputs, evaluate(back, [*lin.residuals, seed]), flags, lin.residuals
+
+
+def _at_once(a: Arguments, traced: Traced, outputs: int) -> Pieces:
+    """The same as one Program, run at once: what a loop keeps for its reverse mode never leaves machine code."""
+    n = len(traced.constants)
+
+    def make() -> tuple[Program, int, tuple[bool, ...]]:
+        with Trace(traced.program.name) as t:
+            point = [t.input(v.aval) for v in traced.program.inputs]
+            leaves = [(x, aval) for x, (_, aval) in zip(point[n:], a.leaves, strict=True)]
+            inside = dataclasses.replace(traced, constants=point[:n], values={})
+            computed, found, flags, _ = _in_two_steps(dataclasses.replace(a, leaves=leaves), inside, outputs)
+            return t.program([*computed, *found]), len(computed), flags
+
+    program, split, flags = traced.program.remember(("value and gradient", outputs), make)
+    values = execute(program, [*traced.constants, *a.values])
+    return values[:split], values[split:], flags, []
 
 
 def _require_scalar(f: Any, traced: Traced, outputs: int, transform: str) -> None:

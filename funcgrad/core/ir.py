@@ -239,6 +239,20 @@ class Program:
             "may_raise", lambda: any([e.primitive.traits.may_raise or holds_raising(e) for e in self.equations])
         )
 
+    @property
+    def open_loops(self) -> bool:
+        """Whether it holds a loop whose number of trips is not known before."""
+
+        def found() -> bool:
+            return any(
+                [
+                    e.params.get("length", 0) is None or any([body.open_loops for _, body in subprograms(e)])
+                    for e in self.equations
+                ]
+            )
+
+        return self.remember("open loops", found)
+
     def __str__(self) -> str:
         return PRINTER[0](self) if PRINTER else repr(self)
 
