@@ -505,14 +505,16 @@ def value_of(
         raise error(
             f"{describe(x)} has no value while {x.owner.name if not rows else x.owner.hidden} "
             f"{'is' if not rows else 'are'} traced, and {why}",
-            hint=_value_hint(error, rows),
+            hint=_value_hint(error, rows, x.aval.dtype.kind in "iu"),
         )
     if isinstance(x.atom, Literal):
         return x.atom.array
     return x.owner.force(x.atom)
 
 
-def _value_hint(error: type[TracerValueError], rows: bool) -> str:
+def _value_hint(error: type[TracerValueError], rows: bool, integer: bool) -> str:
+    if error is TracerArrayConversionError and integer:
+        return "to index a plain array with it: fnp.asarray(table)[i]"
     if error is TracerIntegerConversionError:
         what = "close over it" if rows else "mark the argument static: static_argnums=..."
         return f"{what}; to index a plain array with it: fnp.asarray(table)[i]"
