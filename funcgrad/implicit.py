@@ -190,10 +190,13 @@ def custom_linear_solve(
             return tree.unflatten(treedef, out)
 
         paths = leaf_paths(treedef, "x")
-        return trace(function, [(None, v) for v in avals], paths, name=name, purpose="custom_linear_solve", shows=False)
+        purpose = "custom_linear_solve"
+        return trace(function, [(None, v) for v in avals], paths, name=name, purpose=purpose, shows=False)
 
     def closed(program: Program, captured: list[Any]) -> Callable[[Any], Any]:
-        return lambda x: tree.unflatten(treedef, evaluate(program, [*captured, *tree.leaves(x)]))
+        return lambda x: tree.unflatten(
+            treedef, evaluate(program, [*captured, *[array(leaf) for leaf in tree.leaves(x)]])
+        )
 
     system = traced(matvec, "matvec")
     direct = traced(lambda y: solve(closed(system.program, system.constants), y), "solve")

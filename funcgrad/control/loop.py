@@ -82,6 +82,11 @@ def parts(items: Sequence[T], consts: int, carry: int) -> tuple[Sequence[T], Seq
     return items[1:at], items[at : at + carry], items[at + carry :]
 
 
+def strong(aval: Aval) -> Aval:
+    """The type, not weak."""
+    return make_aval(aval.shape, aval.dtype) if aval.weak else aval
+
+
 def elem_of(aval: Aval) -> Aval:
     """The type of one element of xs or ys."""
     return aval.elem if isinstance(aval, Stack) else make_aval(aval.shape[1:], aval.dtype)
@@ -100,8 +105,10 @@ def _abstract(
     cs, ks, xs = parts(avals, consts, carry)
     expected = (INDEX, *cs, *ks, *[elem_of(x) for x in xs])
     outs = body.out_avals
-    if avals[0] != INDEX or body.in_avals != expected or outs[:carry] != tuple(ks):
-        raise ProgramError(f"loop: a body {body.in_avals} -> {outs} for operands {avals}")
+    rest = [strong(a) for a in body.in_avals[1 + consts + carry :]]  # a row of an array is not weak
+    if avals[0] != INDEX or (*body.in_avals[: 1 + consts + carry], *rest) != expected or outs[:carry] != tuple(ks):
+        types = [", ".join([str(a) for a in group]) for group in (body.in_avals, outs, avals)]
+        raise ProgramError(f"loop: a body ({types[0]}) -> ({types[1]}) for operands ({types[2]})")
     if test and (not carry or ks[0] != make_aval((), BOOL)):
         raise ProgramError("loop: the first carry of a loop with a test is not bool[]")
     if length is not None and any(not isinstance(x, Stack) and x.shape[0] != length for x in xs):

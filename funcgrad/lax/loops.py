@@ -11,7 +11,7 @@ from funcgrad.api.tracing import boundary, function_name
 from funcgrad.api.vectorize import vmap
 from funcgrad.base import tree
 from funcgrad.base.dtypes import BOOL
-from funcgrad.base.errors import ArgumentError, CarryTypeError, ShapeError, TracerIntegerConversionError
+from funcgrad.base.errors import ArgumentError, CarryTypeError, ParameterError, ShapeError, TracerIntegerConversionError
 from funcgrad.control.assemble import apply, assemble
 from funcgrad.control.loop import INDEX, UNLIMITED, loop
 from funcgrad.core.evaluate import evaluate
@@ -167,6 +167,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     if plainly(low, high):
         return plain_fori(int(value_of(low)), int(value_of(high)), body_fun, init_val)
     static = isinstance(low, int) and isinstance(high, int)
+    if static and high - low >= 2**63:
+        raise ParameterError(f"fori_loop: {low} ... {high} has more trips than int64 counts")
     carry = Carry.of(init_val, "val")
     both = tree.structure((0, tree.unflatten(carry.tree, carry.values)))
     while True:
@@ -188,9 +190,12 @@ def _bound(x: Any, what: str) -> Any:
     """A bound of a loop: a Python int if it is static."""
     if type(x) is not Tracer:
         try:
-            return x.__index__()
+            bound = x.__index__()
         except (AttributeError, TypeError):
             raise ArgumentError(f"fori_loop: {what} is an integer, got {x!r:.60}") from None
+        if not -(2**63) <= bound < 2**63:
+            raise ParameterError(f"fori_loop: {what} is an int64, got {bound}")
+        return bound
     if x.shape or x.dtype.kind not in "iu":
         raise TracerIntegerConversionError(f"fori_loop: {what} is an integer scalar, got {describe(x)}")
     return as_dtype(x, INDEX.dtype)
@@ -204,7 +209,7 @@ def _counted(body: Body, low: Any) -> tuple[Program, list[Any]]:
     """The Program of a body of fori_loop, whose index begins at `low`."""
     p = body.program
     k = len(body.constants)
-    if low == 0 and isinstance(low, int):
+    if isinstance(low, int) and low == 0:
         order = (p.inputs[k], *p.inputs[:k], *p.inputs[k + 1 :])
         return p.remember("counted", lambda: Program(order, p.equations, p.outputs, p.name)), []
 

@@ -11,7 +11,7 @@ from funcgrad.base.errors import ArgumentError, ShapeError, TreeError
 from funcgrad.core.trace import describe
 from funcgrad.lax.bodies import leaves_of
 from funcgrad.numpy import concatenate, flip, logaddexp, moveaxis
-from funcgrad.numpy.operands import array, normalize_axis, public
+from funcgrad.numpy.operands import array, normalize_axis, public, shape_of
 from funcgrad.ops import cumulative
 
 
@@ -62,6 +62,9 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         out, out_tree = tree.flatten(fn(tree.unflatten(treedef, xs), tree.unflatten(treedef, ys)))
         if out_tree != treedef:
             raise TreeError(tree.describe_mismatch("associative_scan: the result of the function", treedef, out_tree))
+        for x, y, path in zip(out, xs, paths, strict=True):
+            if shape_of(x) != y.shape:
+                raise ShapeError(f"associative_scan: {path} comes back as {describe(x)}, not with the shape {y.shape}")
         return out
 
     def prefixes(xs: list[Any], n: int) -> list[Any]:

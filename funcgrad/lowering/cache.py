@@ -22,7 +22,7 @@ from pathlib import Path
 
 from funcgrad.lowering.machine import host
 
-MARK = b"funcgrad object 1\n"
+MARK = b"funcgrad object 2\n"
 LIMIT = 512 * 2**20  # bytes kept; the entries used longest ago go first
 
 
@@ -43,7 +43,7 @@ def key(text: str, level: int) -> str:
     import llvmlite
 
     h = host()
-    parts = (text, str(level), h.triple, h.cpu, h.features, llvmlite.__version__)
+    parts = (MARK.decode(), text, str(level), h.triple, h.cpu, h.features, llvmlite.__version__)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from funcgrad.core.ir import Atom, Equation, Literal, Program, Var
+from funcgrad.core.ir import Atom, Equation, Literal, Program, Var, subprograms
 from funcgrad.core.printer import format_literal, format_param, names
 from funcgrad.lowering.buffers import buffer_bytes, layout
 from funcgrad.lowering.emit import functions_of
@@ -71,10 +71,10 @@ class _Formatter:
         return self.names[v]
 
     def atom(self, a: Atom, inside: set[Any]) -> str:
-        """An operand: a constant, a register of this loop, or a view of a buffer."""
+        """An operand: a constant, a register of this loop, what a loop recorded, or a view of a buffer."""
         if isinstance(a, Literal):
             return format_literal(a)
-        if a in inside:
+        if a in inside or a not in self.schedule.views:
             return self.name(a)
         return self.view(self.schedule.views[a])
 
@@ -155,7 +155,8 @@ class _Formatter:
     def _right(self, e: Equation, inside: set[Any]) -> str:
         hidden = e.primitive.hidden_params
         shown = {k: v for k, v in e.params.items() if not (k in hidden and hidden[k] in (v, None))}
-        params = " ".join([f"{k}={format_param(v, {})}" for k, v in shown.items()])
+        held = {id(p): p.name for _, p in subprograms(e)}
+        params = " ".join([f"{k}={format_param(v, held)}" for k, v in shown.items()])
         name = e.primitive.name + (f"[{params}]" if params else "")
         return " ".join([name, *[self.atom(a, inside) for a in e.inputs]])
 

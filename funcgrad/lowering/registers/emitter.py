@@ -151,7 +151,8 @@ class Straight:
         values = self.registers(cells[0])
         axes = e.params["axes"]
         order = np.moveaxis(np.arange(aval.size).reshape(aval.shape), axes, range(-len(axes), 0) if axes else ())
-        rows = order.reshape(e.outputs[0].aval.size, -1).tolist()
+        count = int(np.prod([aval.shape[i] for i in axes], dtype=int))
+        rows = order.reshape(e.outputs[0].aval.size, count).tolist()
         out = []
         for row in rows:
             if kind.settle is not None and row:
@@ -176,12 +177,15 @@ class Straight:
         x, y = (self.registers(c) for c in cells)
         contract, batch = e.params["contract"], e.params["batch"]
         left, right = (np.arange(a.aval.size).reshape(a.aval.shape) for a in e.inputs)
-        free = [[i for i in range(a.aval.ndim) if i not in c and i not in g]
-                for a, c, g in zip(e.inputs, contract, batch, strict=True)]  # fmt: skip
+        sides = list(zip(e.inputs, contract, batch, strict=True))
+        free = [[i for i in range(a.aval.ndim) if i not in c and i not in g] for a, c, g in sides]
         depth = int(np.prod([e.inputs[0].aval.shape[i] for i in contract[0]], dtype=int))
         count = int(np.prod([e.inputs[0].aval.shape[i] for i in batch[0]], dtype=int))
-        left = np.transpose(left, (*batch[0], *free[0], *contract[0])).reshape(count, -1, depth)
-        right = np.transpose(right, (*batch[1], *free[1], *contract[1])).reshape(count, -1, depth)
+        rows, columns = (
+            int(np.prod([a.aval.shape[i] for i in f], dtype=int)) for a, f in zip(e.inputs, free, strict=True)
+        )
+        left = np.transpose(left, (*batch[0], *free[0], *contract[0])).reshape(count, rows, depth)
+        right = np.transpose(right, (*batch[1], *free[1], *contract[1])).reshape(count, columns, depth)
         dtype = e.outputs[0].aval.dtype
         out = []
         for g in range(count):
@@ -247,8 +251,8 @@ class Straight:
             for p, v in pairs:
                 out[int(p.text)] = v
             return out
-        in_place = isinstance(x, Memory)
-        array = self.memory(x, aval)
+        in_place = isinstance(x, Memory) and not is_small(aval)  # a small one may be read again
+        array = self.memory(x if in_place else self.registers(x), aval)
         for p, v in pairs:
             array.store(self.b, p, v)
         return array if in_place else self.registers(array)
@@ -274,8 +278,8 @@ class Straight:
         aval = e.inputs[0].aval
         columns = [self.registers(i) for i in indices]
         values = iter(self.registers(updates))
-        in_place = isinstance(x, Memory)
-        array = self.memory(x, aval)
+        in_place = isinstance(x, Memory) and not is_small(aval)  # a small one may be read again
+        array = self.memory(x if in_place else self.registers(x), aval)
         for k, places in enumerate(self._taken(aval, indices)):
             kept: Value | None = None
             if e.params["mode"] == "drop":

@@ -166,8 +166,8 @@ class _Kernel:
 
     def _load_rows(self, cell: Any, v: Var, start: Value) -> list[Value]:
         b, lanes = self.b, self.lanes
-        if isinstance(cell, list):  # a small array of rows in registers: in memory it is easier to take vectors of it
-            raise AssertionError("rows are in memory")
+        if isinstance(cell, list):  # a small constant: the same in every row
+            return [cell[0]] * v.aval.size
         if isinstance(cell, Literal):
             return self.emitter.constants(Literal(cell.value, v.aval))
         size, element, t = v.aval.size, memory_element(v.aval), make_type(memory_element(v.aval), lanes)

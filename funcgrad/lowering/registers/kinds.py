@@ -109,8 +109,8 @@ def _successor(e: Equation, v: Var) -> Any:
     """The operand whose memory a large result takes over."""
     if kind_of(e) in ("update", "scatter"):
         return e.inputs[0]
-    if kind_of(e) == "loop":
-        return e.inputs[1 + e.params["consts"] + e.outputs.index(v)]
+    if kind_of(e) == "loop" and (j := e.outputs.index(v)) < e.params["carry"]:
+        return e.inputs[1 + e.params["consts"] + j]
     return None
 
 

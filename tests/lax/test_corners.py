@@ -1,0 +1,127 @@
+"""Loops at their corners: what is handed on as it is, nothing to do, and where carries and captured values meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import funcgrad as fg
+import funcgrad.numpy as fnp
+from funcgrad import lax
+
+ROW = np.arange(20.0) + 1
+
+
+def counted(c: Any) -> Any:
+    """The states of a scan without arrays to read."""
+    return lax.scan(lambda s, _: (s + 1.0, s), c[0], length=20)[1]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fg.jit], ids=["eager", "jit"])
+def test_stacked_results_of_an_inner_loop_are_the_next_carry(wrap: Any) -> None:
+    mapped = wrap(lambda c: lax.fori_loop(0, 1, lambda i, c: lax.map(fnp.sin, c), c))
+    np.testing.assert_allclose(mapped(ROW), np.sin(ROW), rtol=1e-15)
+    twice = wrap(lambda c: lax.fori_loop(0, 2, lambda i, c: counted(c), c))
+    np.testing.assert_array_equal(twice(ROW), ROW)
+
+
+def test_a_carry_that_is_changed_and_kept() -> None:
+    @fg.jit
+    def f(x: Any) -> Any:
+        def changed(x: Any) -> Any:
+            d = lax.map(fnp.sin, x)
+            return d.at[0].set(0.0), d
+
+        return lax.cond(x[0] > 0, changed, lambda x: (x, x), x)
+
+    put, kept = f(ROW)
+    np.testing.assert_allclose(kept, np.sin(ROW), rtol=1e-15)
+    np.testing.assert_allclose(put, np.where(np.arange(20) == 0, 0.0, np.sin(ROW)), rtol=1e-15)
+
+
+def test_gradient_of_a_branch_on_a_changed_carry() -> None:
+    def f(x: Any) -> Any:
+        def body(i: Any, x: Any) -> Any:
+            return lax.cond(x[2] > -9, lambda a: a * 2, lambda a: a, x.at[0].set(x[2]))
+
+        return lax.fori_loop(0, 1, body, x)[0]
+
+    for g in fg.vmap(fg.grad(f)), fg.jit(fg.vmap(fg.grad(f))):
+        np.testing.assert_array_equal(g(np.ones((2, 3))), [[0.0, 0.0, 2.0]] * 2)
+
+
+def test_gradient_of_a_map_in_machine_code() -> None:
+    x = np.arange(4.0) + 1
+    np.testing.assert_allclose(fg.jit(fg.grad(lambda x: np.sum(lax.map(fnp.sin, x))))(x), np.cos(x), rtol=1e-15)
+
+
+def test_bounds_and_carry_of_whole_numbers() -> None:
+    total = fg.jit(lambda lo, hi: lax.fori_loop(lo, hi, lambda i, y: y + i, 0))
+    assert [int(total(1, 4)), int(total(4, 1)), int(total(-3, 2))] == [6, 0, -5]
+
+
+def test_second_order_through_a_checkpoint_with_python_numbers() -> None:
+    def f(x: Any) -> Any:
+        step = fg.checkpoint(lambda c: 0.6 * c * c)
+        return lax.scan(lambda c, _: (step(c), None), x, length=3)[0]
+
+    # f(x) = 0.6^7 x^8
+    for g in fg.grad(fg.grad(f)), fg.jit(fg.grad(fg.grad(f))):
+        np.testing.assert_allclose(g(0.9), 0.6**7 * 56 * 0.9**6, rtol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_nothing_to_add_in_a_body(shape: tuple[int, ...]) -> None:
+    x = np.ones(shape)
+
+    @fg.jit
+    def f(x: Any, s: Any) -> Any:
+        def body(i: Any, s: Any) -> Any:
+            return s + np.sum(x) + np.prod(x) + np.sum(x.T @ x)
+
+        return lax.fori_loop(0, 3, body, s)
+
+    assert f(x, 1.0) == 4.0
+
+
+def test_cost_of_programs_with_loops() -> None:
+    w = np.ones((3, 3))
+
+    def f(x: Any) -> Any:
+        y = lax.scan(lambda c, _: (np.tanh(w @ c), None), x, length=5)[0]
+        return np.sum(lax.while_loop(lambda c: np.sum(c) < 10, lambda c: c * 2, y))
+
+    assert fg.cost(f, np.ones(3)).total.flops >= 0
+
+
+def test_kernels_of_loops_can_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    def f(x: Any) -> Any:
+        return np.sum(lax.while_loop(lambda c: np.sum(c) < 10, lambda c: np.sin(c) + c * 2, x))
+
+    text = fg.show(fg.grad(f), np.ones(3), stage="kernels")
+    assert "reverse=True" in text
+    assert "arena" in fg.show(fg.grad(f), np.ones(3), stage="buffers")
+    monkeypatch.setenv("FUNCGRAD_DUMP", str(tmp_path))
+    fg.jit(fg.grad(f))(np.ones(3))
+    assert list(tmp_path.iterdir())
+
+
+def test_a_linear_system_of_one_number() -> None:
+    def f(b: Any) -> Any:
+        return fg.custom_linear_solve(lambda x: 2.0 * x, b, lambda mv, b: b / mv(1.0), symmetric=True)
+
+    assert f(6.0) == 3.0
+    assert fg.grad(f)(6.0) == 0.5
+
+
+def test_associative_scan_says_which_shapes_differ() -> None:
+    with pytest.raises(fg.errors.FuncgradError, match="shape"):
+        lax.associative_scan(lambda a, b: np.sum(a) + np.sum(b), np.ones((4, 3)))
+
+
+@pytest.mark.parametrize("bounds", [(0, 2**70), (-(2**70), 0), (-(2**63), 2**63 - 1)])
+def test_bounds_beyond_whole_numbers_of_64_bits(bounds: tuple[int, int]) -> None:
+    with pytest.raises(fg.errors.FuncgradError, match="int64"):
+        lax.fori_loop(*bounds, lambda i, c: c, 0.0)
