@@ -214,4 +214,4 @@ callback_p.decline("transpose", "a callback is not linear")
 callback_p.batch = _batch
 callback_p.effects_of = lambda params: frozenset([params["effect"]] if params["effect"] else [])
 
-__all__ = ["METHODS", "Callee", "Held", "callback", "callback_p", "called", "checked_copy"]
+__all__ = ["METHODS", "Callee", "callback", "callback_p", "called", "checked_copy"]
