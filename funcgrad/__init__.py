@@ -11,7 +11,7 @@ step = fg.jit(fg.value_and_grad(loss))        # traced once, then run
 curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
-from funcgrad import debug, errors, implicit, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
+from funcgrad import debug, errors, extend, implicit, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
 from funcgrad.api import (
     CustomVJPPrimal,
     Jit,
@@ -26,6 +26,7 @@ from funcgrad.api import (
     custom_jvp,
     custom_vjp,
     eval_shape,
+    from_numba,
     grad,
     hessian,
     hvp,
@@ -88,7 +89,9 @@ __all__ = [
     "disable_jit",
     "errors",
     "eval_shape",
+    "extend",
     "float0",
+    "from_numba",
     "grad",
     "hessian",
     "hvp",

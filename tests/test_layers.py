@@ -30,7 +30,21 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("control",),
     ("lowering",),
     ("api",),
-    ("lax", "random", "nn", "scipy", "optim", "implicit", "tree", "errors", "debug", "testing", "demo", "__main__"),
+    (
+        "lax",
+        "random",
+        "nn",
+        "scipy",
+        "optim",
+        "implicit",
+        "tree",
+        "errors",
+        "debug",
+        "extend",
+        "testing",
+        "demo",
+        "__main__",
+    ),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 SEPARATE = {("linalg", "special"), ("special", "linalg")}  # of one rank, yet neither may import the other

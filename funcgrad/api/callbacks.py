@@ -165,7 +165,7 @@ def _bound(
         else:
             values.append(array(leaf(x, f"{name}: {path}")))
     given, out_tree = tree.flatten(declared)
-    avals = tuple([_declared(name, x, p) for x, p in zip(given, tree.leaf_paths(out_tree, "result"), strict=True)])
+    avals = tuple([declared_type(name, x, p) for x, p in zip(given, tree.leaf_paths(out_tree, "result"), strict=True)])
     callee = Callee.of(function, in_tree, fixed, out_tree if avals else None)
     if current() is None:
         with eagerly():
@@ -181,7 +181,7 @@ def _is_data(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "biufc"
 
 
-def _declared(name: str, x: Any, path: str) -> Aval:
+def declared_type(name: str, x: Any, path: str) -> Aval:
     """A declared type: a `ShapeDtypeStruct`, or anything with a shape and a dtype."""
     if isinstance(x, Aval):
         return make_aval(x.shape, x.dtype)
@@ -255,4 +255,4 @@ def _fields(fmt: str) -> Iterator[int | str]:
             yield from _fields(spec or "")
 
 
-__all__ = ["debug_callback", "debug_print", "io_callback", "pure_callback"]
+__all__ = ["debug_callback", "debug_print", "declared_type", "io_callback", "pure_callback"]

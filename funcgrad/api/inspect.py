@@ -21,7 +21,7 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, ParameterError
 from funcgrad.core.ir import Aval, Program, make_aval
-from funcgrad.lowering import numba_module, numba_text
+from funcgrad.lowering import NumbaModule, numba_module, numba_text
 from funcgrad.lowering.readable import format_buffers, format_kernels
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import module_assembly, module_text
@@ -77,11 +77,11 @@ def abstract_trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     return trace(function, inputs, names, name=function_name(f), purpose=purpose, shows=False)
 
 
-def numba_code(f: Callable[..., Any], traced: Traced) -> str:
+def numba_code(f: Callable[..., Any], traced: Traced) -> NumbaModule:
     """A traced function as Numba source, with what its docstring begins with."""
     doc = (inspect.getdoc(f) or "").partition("\n\n")[0]
     results = tree.leaf_paths(traced.out_tree, "result")
-    return numba_module(traced.program, doc=" ".join(doc.split()), results=results).text
+    return numba_module(traced.program, doc=" ".join(doc.split()), results=results)
 
 
 def make_program(f: Callable[..., Any]) -> Callable[..., Program]:
@@ -151,6 +151,6 @@ def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: An
     if stage not in STAGES:
         raise ParameterError(f"show: there is no stage {stage!r}", hint=f"stages are {', '.join(map(repr, STAGES))}")
     traced = abstract_trace(f, args, kwargs, "show")
-    text = numba_code(f, traced) if stage == "numba" else STAGES[stage](traced.program)
+    text = numba_code(f, traced).text if stage == "numba" else STAGES[stage](traced.program)
     print(text)
     return text

@@ -20,6 +20,7 @@ import numpy as np
 
 from funcgrad.api.inspect import STAGES, abstract_leaf
 from funcgrad.api.native import inputs_of, native_entry
+from funcgrad.api.numba_code import numba_handle
 from funcgrad.api.tracing import (
     Traced,
     boundary,
@@ -207,6 +208,29 @@ class Jit(NativeCallable):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The stages of the lowering for these arguments."""
         return Lowered(self.trace(*args, **kwargs))
+
+    def numba(self, *args: Any, **kwargs: Any) -> Any:
+        """The function as one that `@numba.njit` code can call, for arguments of these types.
+
+        Parameters
+        ----------
+        args, kwargs
+            Arrays, numbers, or `ShapeDtypeStruct`.
+
+        Returns
+        -------
+        numba dispatcher
+            Takes the leaves of the arguments one by one, arrays in C order, and returns the leaves of the result, one
+            value or a tuple. An array of another dtype or layout raises TypeError, another shape ValueError; numbers
+            are converted. Numba compiles it here, each time; its code is that of `to_numba`, and captured arrays are
+            part of it. For a gradient: ``jit(grad(f)).numba(x)``.
+
+        Raises
+        ------
+        UnsupportedError
+            An operation, or a dtype, without a Numba form.
+        """
+        return numba_handle(self, self.specialized(args, kwargs))
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the result, without computing anything."""
@@ -413,7 +437,7 @@ def jit(
     Returns
     -------
     Jit
-        Callable as `f`; with ``trace``, ``lower``, ``eval_shape``, ``cache_info`` and ``clear_cache``.
+        Callable as `f`; with ``trace``, ``lower``, ``numba``, ``eval_shape``, ``cache_info`` and ``clear_cache``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""to_numba: a function, or its gradient, as Python code that needs NumPy and Numba only."""
+"""to_numba and numba_handle: a function, or its gradient, as code for Numba, and as what `@njit` code can call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from funcgrad.api.inspect import abstract_trace, numba_code
-from funcgrad.api.tracing import boundary, require_callable
+from funcgrad.api.tracing import Traced, boundary, require_callable
+from funcgrad.lowering import compiled_handle
 
 
 @boundary
@@ -48,4 +49,10 @@ def to_numba(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         return b
     """
     require_callable(f, "to_numba")
-    return numba_code(f, abstract_trace(f, args, kwargs, "to_numba"))
+    return numba_code(f, abstract_trace(f, args, kwargs, "to_numba")).text
+
+
+@boundary
+def numba_handle(f: Callable[..., Any], traced: Traced) -> Any:
+    """A traced function as a compiled Numba function of its arguments; what it captured is part of the code."""
+    return compiled_handle(traced.program, numba_code(f, traced), traced.constants)

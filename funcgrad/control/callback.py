@@ -133,13 +133,7 @@ def _rows(callee: Callee, results: tuple[Aval, ...], values: Sequence[Any], leve
 
 
 def _call(callee: Callee, results: tuple[Aval, ...], values: Sequence[Any]) -> tuple[Any, ...]:
-    arrays = [np.array(v, order="C", subok=False) for v in values]
-    try:
-        with outside():
-            found = callee(arrays)
-    except FuncgradError as error:
-        error.settled = True
-        raise
+    found = called(callee, values)
     if callee.out_tree is None:
         return ()
     leaves, out_tree = tree.flatten(found)
@@ -147,23 +141,36 @@ def _call(callee: Callee, results: tuple[Aval, ...], values: Sequence[Any]) -> t
         what = f"callback: the result of {callee.name}"
         raise CallbackError(tree.describe_mismatch(what, callee.out_tree, out_tree))
     paths = tree.leaf_paths(out_tree, "result")
-    return tuple([_checked(callee, x, a, p) for x, a, p in zip(leaves, results, paths, strict=True)])
+    return tuple(
+        [checked_copy(f"callback: {callee.name}", x, a, p) for x, a, p in zip(leaves, results, paths, strict=True)]
+    )
 
 
-def _checked(callee: Callee, x: Any, aval: Aval, path: str) -> Any:
+def called(function: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:
+    """What a function of the user's returns for copies of `values`, called as if nothing were traced."""
+    arrays = [np.array(v, order="C", subok=False) for v in values]
+    try:
+        with outside():
+            return function(arrays)
+    except FuncgradError as error:
+        error.settled = True
+        raise
+
+
+def checked_copy(who: str, x: Any, aval: Aval, path: str) -> Any:
     """A copy of one result, which has the declared type; a Python scalar takes the declared dtype if it can."""
     value = np.asarray(x)
     if type(x) in (bool, int, float, complex) and "biufc".index(value.dtype.kind) <= "biufc".index(aval.dtype.kind):
         try:
             value = np.array(x, aval.dtype)
         except OverflowError as error:
-            raise CallbackError(f"callback: {callee.name} returns {x} as {path}, declared is {aval}: {error}") from None
+            raise CallbackError(f"{who} returns {x} as {path}, declared is {aval}: {error}") from None
     if value.shape != aval.shape or value.dtype != aval.dtype:
         known = value.dtype.kind in "biufc"
         found = str(make_aval(value.shape, value.dtype)) if known else f"a {type(x).__name__}"
         same = value.shape == aval.shape and known
         hint = f"return x.astype({str(aval.dtype)!r})" if same else "declare what it returns"
-        raise CallbackError(f"callback: {callee.name} returns {found} as {path}, declared is {aval}", hint=hint)
+        raise CallbackError(f"{who} returns {found} as {path}, declared is {aval}", hint=hint)
     out = np.array(value, order="C", copy=True, subok=False)
     return out if out.ndim else out[()]
 
@@ -207,4 +214,4 @@ callback_p.decline("transpose", "a callback is not linear")
 callback_p.batch = _batch
 callback_p.effects_of = lambda params: frozenset([params["effect"]] if params["effect"] else [])
 
-__all__ = ["METHODS", "Callee", "callback", "callback_p"]
+__all__ = ["METHODS", "Callee", "callback", "callback_p", "called", "checked_copy"]

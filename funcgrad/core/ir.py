@@ -286,7 +286,7 @@ def _fingerprint(program: Program) -> Hashable:
         for v in e.outputs:
             number[v] = len(number)
         params = tuple([(k, static_key(v)) for k, v in sorted(e.params.items())])
-        rows.append((e.primitive.name, ins, params, tuple([v.aval for v in e.outputs])))
+        rows.append((e.primitive.key, ins, params, tuple([v.aval for v in e.outputs])))
     return (program.in_avals, tuple(rows), tuple(atom(a) for a in program.outputs))
 
 

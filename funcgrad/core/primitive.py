@@ -126,10 +126,11 @@ class Recurrence:
 class Primitive:
     """An atomic operation. See the module docstring for the slots."""
 
-    def __init__(self, name: str, traits: Traits | None = None, doc: str = "") -> None:
-        if name in registry:
+    def __init__(self, name: str, traits: Traits | None = None, doc: str = "", *, listed: bool = True) -> None:
+        if listed and name in registry:
             raise ValueError(f"there is a primitive {name!r} already")
         self.name = name
+        self.key: Hashable = name if listed else object()  # equal for the same operation with the same rules only
         self.traits = traits if traits is not None else Traits()
         self.doc = doc
         self.abstract: Callable[..., tuple[Aval, ...]] = self._missing("abstract")
@@ -159,7 +160,8 @@ class Primitive:
         self.recurrence: Recurrence | None = None
         self.hidden_params: dict[str, Hashable] = {}  # not printed at this value; None: never printed
         self.declined: dict[str, str] = {}
-        registry[name] = self
+        if listed:
+            registry[name] = self
 
     def _missing(self, slot: str) -> Callable[..., Any]:
         def raise_missing(*args: Any, **params: Any) -> Any:
@@ -181,11 +183,13 @@ class Primitive:
         return f"{self.name}_p"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if registry.get(self.name) is not self:
+            raise TypeError(f"{self.name} cannot be pickled: only operations of funcgrad are known by their name")
         return _by_name, (self.name,)
 
 
 registry: dict[str, Primitive] = {}
-"""Every primitive by name, in order of definition."""
+"""Every primitive of funcgrad by name, in order of definition; those of users are not listed."""
 
 
 def _by_name(name: str) -> Primitive:

@@ -4,22 +4,54 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from funcgrad.base.errors import FuncgradError
-from funcgrad.core.ir import Program
+from funcgrad.core.ir import Aval, Program
 from funcgrad.lowering.executable import RUNNERS
-from funcgrad.lowering.numba_source.module import numba_module
+from funcgrad.lowering.numba_source.module import Module, numba_module
 
 
-def compiled(text: str, name: str) -> Callable[..., Any]:
-    """The function of that name of a module; Numba compiles it when it is called."""
-    namespace: dict[str, Any] = {"__name__": "funcgrad_numba"}
+def compiled(text: str, name: str, constants: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    """The function of that name of a module, in which `constants` are known; Numba compiles it when it is called."""
+    namespace: dict[str, Any] = {"__name__": "funcgrad_numba", **(constants or {})}
     exec(compile(text, f"<numba source of {name}>", "exec"), namespace)
     return namespace[name]  # type: ignore[no-any-return]
+
+
+def compiled_handle(program: Program, module: Module, captured: Sequence[Any]) -> Any:
+    """A program as a Numba function compiled for its types, whose first inputs are the arrays `captured`.
+
+    Its arrays are read-only and in C order, and no result shares memory with an argument.
+    """
+    import numba
+
+    inputs = program.inputs
+    own = inputs[len(captured) :]
+    names = [f"x{i}" for i in range(len(own))]
+    given = [f"captured_{i}" for i in range(len(captured))]
+    results = [f"y{i}" for i in range(len(program.outputs))]
+    copies = [f"{y}.copy()" if flag else y for y, flag in zip(results, module.borrowed, strict=True)]
+    assigned = f"{', '.join(results)} = " if results else ""
+    text = (
+        f"{module.text}\n\ndef handle({', '.join(names)}):\n"
+        f"    {assigned}{module.name}({', '.join([*given, *names])})\n"
+        f"    return {', '.join(copies)}"
+    )
+    constants = {n: _argument(x, v.aval) for n, x, v in zip(given, captured, inputs, strict=False)}
+    function = compiled(text, "handle", constants)
+    function.__name__ = function.__qualname__ = module.name
+    function.__doc__ = f"{program.name}, compiled by funcgrad for Numba."
+    signature = tuple([_type(numba, v.aval) for v in own])
+    return numba.njit(signature, error_model="numpy")(function)
+
+
+def _type(numba: Any, aval: Aval) -> Any:
+    dtype = numba.from_dtype(aval.dtype)
+    return numba.types.Array(dtype, len(aval.shape), "C", readonly=True) if aval.shape else dtype
 
 
 class NumbaExecutable:

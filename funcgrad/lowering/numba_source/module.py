@@ -42,11 +42,14 @@ class Module:
         Its public function.
     checks
         What can fail, if checks are coded: ``status[0]`` is 1 + the position of the first that did.
+    borrowed
+        For each result, whether it is an argument, or shares memory with one.
     """
 
     text: str
     name: str
     checks: tuple[Equation, ...]
+    borrowed: tuple[bool, ...]
 
 
 def numba_text(program: Program) -> str:
@@ -143,7 +146,9 @@ class _Driver:
         text = "\n\n".join([p if i == 0 else f"{p}\n" for i, p in enumerate(pieces)])
         if "math." not in text:
             text = text.replace("import math\n\n", "", 1)
-        return Module(text, self.name, tuple(writer.checks))
+        inputs = set(self.program.inputs)
+        borrowed = tuple([root in inputs and bool(root.aval.shape) for root in self.schedule.outputs])
+        return Module(text, self.name, tuple(writer.checks), borrowed)
 
     def _block(self, writer: Writer, kernel: object) -> Block:
         if isinstance(kernel, Loop):

@@ -1,0 +1,378 @@
+"""Ops of your own: a NumPy function with its rules, which `jit`, `grad` and `vmap` then treat as one operation.
+
+@extend.op
+def gammaln(x):                                      # the value: plain NumPy, SciPy, anything
+    return scipy.special.gammaln(x)
+
+gammaln.def_shape(lambda x: x)                       # types in, types out
+gammaln.def_jvp(lambda x_dot, y, x: x_dot * psi(x))  # the derivative, in traceable code
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from funcgrad.api.callbacks import declared_type
+from funcgrad.api.rules import fitting
+from funcgrad.api.tracing import boundary, function_name, leaf, require_callable, results
+from funcgrad.base.dtypes import is_inexact
+from funcgrad.base.errors import ArgumentError, CustomRuleError, ParameterError
+from funcgrad.control.assemble import assemble
+from funcgrad.control.callback import called, checked_copy
+from funcgrad.control.custom_vjp import custom_linear_p
+from funcgrad.control.rows import lanes
+from funcgrad.core.ir import Aval, make_aval, tangent_aval
+from funcgrad.core.primitive import Linear, Primitive, Traits
+from funcgrad.core.trace import Trace, Tracer, bind, current, eagerly
+from funcgrad.numpy.operands import array
+from funcgrad.ops.op import accumulate, aval_of, zeros_of
+
+Rule = Callable[..., Any]
+
+
+class Op:
+    """An operation of the user's: what `op` returns. Call it on arrays, and say with ``def_...`` how it behaves.
+
+    Arguments by position are arrays and numbers; keywords are parameters, Python values that are hashable. Every rule
+    gets the keywords as well.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        require_callable(function, "extend.op")
+        functools.update_wrapper(self, function)
+        self.name = function_name(function)
+        self._function = function
+        self._shape: Rule | None = None
+        self._primitive = p = Primitive(
+            f"extend.{self.name}", Traits(may_raise=True), function.__doc__ or "", listed=False
+        )
+        p.abstract, p.evaluate, p.batch = self._abstract, self._evaluate, self._by_rows
+        p.decline("jvp", f"it has no derivative: define {self.name}.def_jvp, def_linear or def_vjp")
+        p.decline("transpose", f"it is not linear: {self.name}.def_linear or def_transpose says that it is")
+
+    def __repr__(self) -> str:
+        return f"<extend.op {self.name}>"
+
+    @boundary
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        values = [array(leaf(x, f"{self.name}: argument {i}")) for i, x in enumerate(args)]
+        for key, value in params.items():
+            try:
+                hash(value)
+            except TypeError:
+                raise ParameterError(
+                    f"{self.name}: parameter {key!r} is not hashable: {type(value).__name__}",
+                    hint="arrays are arguments by position",
+                ) from None
+        several = self._types(tuple([aval_of(v) for v in values]), params)[1]
+        if current() is None:
+            with eagerly():
+                out = bind(self._primitive, *values, **params)
+        else:
+            out = bind(self._primitive, *values, **params)
+        found = results(out, [v for v in values if type(v) is not Tracer])
+        return tuple(found) if several else found[0]
+
+    # -- the rules
+
+    def def_shape(self, rule: Rule) -> Rule:
+        """Define the type of the result; needed by every op. Works as a decorator, as all of these.
+
+        Parameters
+        ----------
+        rule
+            ``rule(*types, **params)``: a `ShapeDtypeStruct` per argument in, one out, or a tuple if there are several
+            results.
+        """
+        self._shape = self._rule("def_shape", rule)
+        self._define("abstract", self._abstract)
+        return rule
+
+    def def_jvp(self, *rules: Rule | None) -> None:
+        """Define the derivative for forward and reverse mode, one rule per argument; the terms are added up.
+
+        Parameters
+        ----------
+        rules
+            ``rule(tangent, result, *args, **params) -> tangent of the result``, linear in the tangent; None for an
+            argument on which the result does not depend differentiably. Several results are tuples, with None for the
+            tangent of an integer.
+        """
+        self._given("def_jvp", rules)
+
+        def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
+            self._count("def_jvp", rules, primals)
+            outs = primal()
+            totals: list[Any] = [None] * len(outs)
+            several = self._types([aval_of(x) for x in primals], params)[1]
+            for i, (rule, dot) in enumerate(zip(rules, tangents, strict=True)):
+                if rule is not None and dot is not None:
+                    found = self._traced("jvp", rule, dot, tuple(outs) if several else outs[0], *primals, **params)
+                    terms = self._tangents(found, outs, several, f"{self.name}: the jvp rule of argument {i}")
+                    totals = [
+                        a if b is None else b if a is None else accumulate(a, b)
+                        for a, b in zip(totals, terms, strict=True)
+                    ]
+            return outs, totals
+
+        self._define("jvp", jvp)
+
+    def def_linear(self, *rules: Rule | None) -> None:
+        """Say that the op is linear, jointly, in the arguments that have a rule: its tangent is the op itself.
+
+        Parameters
+        ----------
+        rules
+            As in `def_transpose`.
+        """
+        self.def_transpose(*rules)
+        linear = [i for i, rule in enumerate(rules) if rule is not None]
+
+        def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
+            self._count("def_linear", rules, primals)
+            outs = primal()
+            if all([tangents[i] is None for i in linear]):
+                return outs, (None,) * len(outs)
+            moved = list(primals)
+            for i in linear:
+                moved[i] = zeros_of(primals[i]) if tangents[i] is None else tangents[i]
+            return outs, bind(self._primitive, *moved, **params)
+
+        self._define("jvp", jvp)
+
+    def def_transpose(self, *rules: Rule | None) -> None:
+        """Say how reverse mode goes through the op where it is linear, one rule per argument.
+
+        Parameters
+        ----------
+        rules
+            ``rule(cotangent, *args, **params) -> cotangent of the argument``; arguments in which the op is linear are
+            None there. None for an argument in which it is not linear.
+        """
+        self._given("def_transpose", rules)
+
+        def transpose(cts: Any, *args: Any, **params: Any) -> list[Any]:
+            self._count("def_transpose", rules, args)
+            avals = [a.aval if isinstance(a, Linear) else aval_of(a) for a in args]
+            types, several = self._types(avals, params)
+            whole = [zeros_of(t) if ct is None else ct for ct, t in zip(cts, types, strict=True)]
+            given = [None if isinstance(a, Linear) else a for a in args]
+            out: list[Any] = [None] * len(args)
+            for i, (rule, a) in enumerate(zip(rules, args, strict=True)):
+                if isinstance(a, Linear):
+                    if rule is None:
+                        raise CustomRuleError(f"{self.name}: there is no transpose rule for argument {i}")
+                    ct = self._traced("transpose", rule, tuple(whole) if several else whole[0], *given, **params)
+                    out[i] = self._fit(ct, a.aval, f"{self.name}: the cotangent of argument {i}", "the argument")
+            return out
+
+        self._define("transpose", transpose)
+
+    def def_vjp(self, rule: Rule) -> Rule:
+        """Define the derivative for reverse mode only.
+
+        Parameters
+        ----------
+        rule
+            ``rule(cotangent, result, *args, **params)``: a tuple with the cotangent of each argument, None for zero;
+            for a single argument it may be the cotangent itself.
+        """
+        self._rule("def_vjp", rule)
+
+        def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
+            outs = primal()
+            several = self._types([aval_of(x) for x in primals], params)[1]
+            moving = [i for i, t in enumerate(tangents) if t is not None]
+            inexact = [is_inexact(aval_of(y).dtype) for y in outs]
+            if not any(inexact):
+                return outs, (None,) * len(outs)
+            avals = [aval_of(x) for x in (*primals, *outs)]
+
+            def backward(*operands: Any) -> list[Any]:
+                xs, rest = operands[: len(primals)], operands[len(primals) :]
+                ys, cotangents = rest[: len(outs)], iter(rest[len(outs) :])
+                cts = [next(cotangents) if flag else None for flag in inexact]
+                pair = (tuple(cts), tuple(ys)) if several else (cts[0], ys[0])
+                found = self._traced("vjp", rule, *pair, *xs, **params)
+                return self._cotangents(found, xs, moving)
+
+            dots = [tangent_aval(aval_of(y)) for y, flag in zip(outs, inexact, strict=True) if flag]
+            program = assemble(self.name, [*avals, *dots], backward)
+            found = iter(
+                bind(custom_linear_p, *primals, *outs, *[tangents[i] for i in moving], backward=program, name=self.name)
+            )
+            return outs, [next(found) if flag else None for flag in inexact]
+
+        self._define("jvp", jvp)
+        return rule
+
+    def def_batch(self, rule: Rule) -> Rule:
+        """Define what `vmap` does. Without this rule the op is called for every row.
+
+        Parameters
+        ----------
+        rule
+            ``rule(size, args, axes, **params) -> (result, axis)``: `axes` has for each argument the axis that its rows
+            are along, or None if they share it; and so for the result. Several results are tuples, of axes too.
+        """
+        self._rule("def_batch", rule)
+
+        def batch(size: int, args: Any, dims: Any, **params: Any) -> Any:
+            rows = [_without(aval_of(x), d) for x, d in zip(args, dims, strict=True)]
+            types, several = self._types(rows, params)
+            found = self._traced("batch", rule, size, tuple(args), tuple(dims), **params)
+            what = f"{self.name}: the result of the batch rule"
+            if not isinstance(found, tuple | list) or len(found) != 2:
+                raise CustomRuleError(f"{what} is a pair (result, axis), got {type(found).__name__}")
+            outs, axes = [self._several(part, len(types), several, what) for part in found]
+            values = []
+            for x, axis, t in zip(outs, axes, types, strict=True):
+                if axis is not None and not (type(axis) is int and 0 <= axis <= len(t.shape)):
+                    raise CustomRuleError(f"{what} has its rows along an axis of it, or None; got {axis!r:.40}")
+                shape = t.shape if axis is None else (*t.shape[:axis], size, *t.shape[axis:])
+                values.append(self._fit(x, make_aval(shape, t.dtype), what, "the rows"))
+            return tuple(values), tuple(axes)
+
+        self._define("batch", batch)
+        return rule
+
+    # -- how they are used
+
+    def _define(self, slot: str, rule: Rule) -> None:
+        """Fill a slot; Programs that were derived by the rule before are not those of the op any more."""
+        setattr(self._primitive, slot, rule)
+        self._primitive.key = object()
+
+    def _rule(self, slot: str, rule: Any) -> Rule:
+        require_callable(rule, f"{self.name}.{slot}")
+        return rule  # type: ignore[no-any-return]
+
+    def _given(self, slot: str, rules: Sequence[Any]) -> None:
+        if not rules:
+            raise ArgumentError(f"{self.name}.{slot} takes one rule per argument, got none")
+        for rule in rules:
+            if rule is not None:
+                self._rule(slot, rule)
+
+    def _count(self, slot: str, rules: Sequence[Any], args: Sequence[Any]) -> None:
+        if len(rules) != len(args):
+            raise CustomRuleError(
+                f"{self.name}: {slot} has {len(rules)} rules, one per argument, "
+                f"and was called with {len(args)} arguments"
+            )
+
+    def _types(self, avals: Sequence[Aval], params: dict[str, Any]) -> tuple[tuple[Aval, ...], bool]:
+        """The types of the results, and whether the op returns a tuple."""
+        if self._shape is None:
+            raise CustomRuleError(f"{self.name}: it has no shape rule: define {self.name}.def_shape")
+        found = self._shape(*[make_aval(a.shape, a.dtype) for a in avals], **params)
+        several = isinstance(found, tuple | list)
+        given = list(found) if several else [found]
+        return tuple([declared_type(f"{self.name}.def_shape", x, f"result {i}") for i, x in enumerate(given)]), several
+
+    def _several(self, found: Any, count: int, several: bool, what: str) -> list[Any]:
+        """What a function or rule returned, one per result of the op."""
+        if not several:
+            return [found]
+        if not isinstance(found, tuple | list) or len(found) != count:
+            raise CustomRuleError(f"{what} is a tuple of {count}, got {type(found).__name__} {found!r:.40}")
+        return list(found)
+
+    def _abstract(self, *avals: Aval, **params: Any) -> tuple[Aval, ...]:
+        return self._types(avals, params)[0]
+
+    def _evaluate(self, *values: Any, **params: Any) -> tuple[Any, ...]:
+        types, several = self._types([aval_of(v) for v in values], params)
+        found = called(lambda arrays: self._function(*arrays, **params), values)
+        outs = self._several(found, len(types), several, f"{self.name}: the result")
+        who = f"extend.{self.name}"
+        return tuple([checked_copy(who, x, t, f"result {i}") for i, (x, t) in enumerate(zip(outs, types, strict=True))])
+
+    def _by_rows(self, size: int, args: Any, dims: Any, **params: Any) -> Any:
+        return lanes(size, self._primitive, args, dims, params)
+
+    def _traced(self, slot: str, rule: Rule, *args: Any, **params: Any) -> Any:
+        """What a rule returns; it may use its arguments, numbers, and nothing else that has elements."""
+        trace = current()
+        before = len(trace.captured) if type(trace) is Trace else 0
+        found = rule(*args, **params)
+        if type(trace) is Trace and len(trace.captured) > before:
+            raise CustomRuleError(
+                f"{self.name}: the {slot} rule uses an array that is none of its arguments",
+                hint=f"make it an argument of {self.name}, with the rule None",
+            )
+        return found
+
+    def _fit(self, x: Any, aval: Aval, what: str, of: str) -> Any:
+        """What a rule returned, as an operand of that type."""
+        out = fitting(x, aval, what, of)
+        if type(out) is not Tracer and aval.shape and type(current()) is Trace:
+            raise CustomRuleError(f"{what} does not depend on the arguments", hint="zeros_like(x) does")
+        return out
+
+    def _tangents(self, found: Any, outs: Sequence[Any], several: bool, what: str) -> list[Any]:
+        given = self._several(found, len(outs), several, what)
+        avals = [aval_of(y) for y in outs]
+        return [
+            None if x is None or not is_inexact(a.dtype) else self._fit(x, tangent_aval(a), what, "the result")
+            for x, a in zip(given, avals, strict=True)
+        ]
+
+    def _cotangents(self, found: Any, args: Sequence[Any], moving: Sequence[int]) -> list[Any]:
+        given = list(found) if isinstance(found, tuple | list) else [found]
+        if len(given) != len(args):
+            raise CustomRuleError(
+                f"{self.name}: the vjp rule returns one cotangent per argument: expected {len(args)}, got {len(given)}"
+            )
+        out = []
+        for i in moving:
+            a = tangent_aval(aval_of(args[i]))
+            what = f"{self.name}: the cotangent of argument {i}"
+            out.append(zeros_of(args[i]) if given[i] is None else self._fit(given[i], a, what, "the argument"))
+        return out
+
+
+def _without(aval: Aval, axis: int | None) -> Aval:
+    """The type of one row."""
+    return aval if axis is None else make_aval((*aval.shape[:axis], *aval.shape[axis + 1 :]), aval.dtype)
+
+
+def op(function: Callable[..., Any]) -> Op:
+    """Make an operation of a function on NumPy arrays; a decorator.
+
+    Parameters
+    ----------
+    function
+        Computes the value. It gets copies of its arguments as `numpy.ndarray` and is never traced, so that it may be
+        anything: SciPy, a loop, a library in C. It must be pure: it may be called more than once, or not at all.
+
+    Returns
+    -------
+    Op
+        Called as the function. ``def_shape`` is needed, ``def_jvp``, ``def_vjp`` or ``def_linear`` for derivatives;
+        ``def_batch`` makes `vmap` fast.
+
+    Raises
+    ------
+    CallbackError
+        When called: the function returned another type than the shape rule says.
+    CustomRuleError
+        A rule is missing, or returns something else than it has to. The message names the op.
+
+    Examples
+    --------
+    >>> import math, numpy as np, funcgrad as fg
+    >>> @fg.extend.op
+    ... def cube(x):
+    ...     return x * x * x
+    >>> cube.def_shape(lambda x: x) and None
+    >>> cube.def_jvp(lambda x_dot, y, x: 3 * x**2 * x_dot)
+    >>> float(fg.jit(fg.grad(cube))(2.0))
+    12.0
+    """
+    return Op(function)
+
+
+__all__ = ["Op", "op"]
