@@ -69,6 +69,17 @@ def recurrence(a: Any, n: int) -> Any:
     return x.sum()
 
 
+def rows_of_a_carry(x: Any) -> Any:
+    """The results of the inner loop are a new array, not the carry that it reads."""
+    return lax.fori_loop(0, 3, lambda i, w: lax.scan(lambda c, r: (c + r, c * r), 1.0, w)[1], x)
+
+
+def nested_rows(x: Any, p: Any) -> Any:
+    """A scan without xs hands out more than registers hold, in a branch."""
+    steps = lambda x: lax.scan(lambda c, _: (c * 1.5, c * x[:7]), x[0], None, length=3)[1].sum()
+    return lax.cond(p > 0, steps, lambda x: x[1], x)
+
+
 def choice(x: Any, p: Any) -> Any:
     return lax.cond(p > 0, lambda x: np.sin(x) * 2, lambda x: x - 1, x)
 
@@ -102,6 +113,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "recurrence": (lambda a: recurrence(a, 40), (np.float64(0.5),)),
     "recurrence, gradient": (fg.grad(lambda a: recurrence(a, 40)), (np.float64(0.5),)),
     "recurrence, rows": (fg.vmap(fg.grad(lambda a: recurrence(a, 40))), (np.array([0.1, 0.5]),)),
+    "rows of a carry": (rows_of_a_carry, (np.linspace(0, 1, 40),)),
+    "rows of a carry, gradient": (fg.grad(lambda x: rows_of_a_carry(x).sum()), (np.linspace(0, 1, 40),)),
+    "rows in a branch": (nested_rows, (X, np.float64(1))),
     "mixed": (mixed, (np.float64(1.3),)),
     "mixed, gradient": (fg.grad(mixed), (np.float64(1.3),)),
     "mixed, rows": (fg.vmap(mixed), (np.array([1.3, 0.7, 2.0]),)),

@@ -106,11 +106,12 @@ class _Body:
 
 
 def _successor(e: Equation, v: Var) -> Any:
-    """The operand whose memory a large result takes over."""
+    """The operand whose memory a large result takes over, if there is one."""
     if kind_of(e) in ("update", "scatter"):
         return e.inputs[0]
     if kind_of(e) == "loop":
-        return e.inputs[1 + e.params["consts"] + e.outputs.index(v)]
+        j = e.outputs.index(v)
+        return e.inputs[1 + e.params["consts"] + j] if j < e.params["carry"] else None
     return None
 
 
