@@ -14,6 +14,7 @@ from funcgrad import lax
 from funcgrad.core.ir import Literal
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering.executable import Executable
+from funcgrad.lowering.registers.kinds import fits
 from funcgrad.lowering.stages import is_native
 
 A = np.random.default_rng(0).normal(size=(50, 50))
@@ -166,3 +167,33 @@ def test_threads_share_a_program_with_growing_buffers() -> None:
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda p: float(f(p)), points.tolist() * 10))
     assert found == want * 10
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.int8, np.bool_])
+def test_a_large_constant_is_changed_in_place(dtype: Any) -> None:
+    start = np.ones(100, dtype)
+    f = lambda k: lax.fori_loop(0, 5, lambda i, x: x.at[k * i].set(x[i] * 0), fnp.ones(100, dtype))
+    want = start.copy()
+    for i in range(5):
+        want[3 * i] = want[i] * 0
+    np.testing.assert_array_equal(fg.jit(f)(3), want)
+    same(f, np.int64(3))
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_all_derivatives_of_a_recurrence_change_arrays_in_place(order: int) -> None:
+    f = lambda a: recurrence(a, 100)
+    for _ in range(order):
+        f = fg.grad(f)
+    loops = [e for e in Executable(fg.make_program(f)(0.5)).program.equations if e.primitive.name == "loop"]
+    assert loops and all([fits(e) for e in loops])
+
+
+def test_the_old_value_is_read_before_and_after_a_change() -> None:
+    def step(i: Any, s: Any) -> Any:
+        x, total = s
+        y = x.at[i].set(2.0)
+        return y, total + x[i] + 10.0 * y[i]  # x[i] may be read first, but is the old one
+
+    x, total = fg.jit(lambda x: lax.fori_loop(0, 3, step, (x, 0.0)))(np.arange(40.0))
+    assert total == 0.0 + 1.0 + 2.0 + 60.0 and x[:4].tolist() == [2.0, 2.0, 2.0, 3.0]
