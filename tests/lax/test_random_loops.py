@@ -238,7 +238,7 @@ FIRST = ("value", "reverse", "forward")
 ALL = (*FIRST, "forward over reverse", "reverse over reverse", "reverse over forward")
 
 
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(block(3))
 def test_values_and_slopes(steps: Any) -> None:
     check(steps, FIRST)
