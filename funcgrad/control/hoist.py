@@ -23,6 +23,17 @@ def invariants(body: Program, fixed: Iterable[Var]) -> set[Any]:
     return found
 
 
+def makers(body: Program, wanted: Iterable[Var]) -> list[Equation]:
+    """The equations that `wanted` values of a body are made by, from its inputs."""
+    needed = set(wanted) - set(body.inputs)
+    chain = []
+    for e in reversed(body.equations):
+        if not needed.isdisjoint(e.outputs):
+            chain.append(e)
+            needed.update([a for a in e.inputs if isinstance(a, Var)])
+    return chain[::-1]
+
+
 def computed_before(
     body: Program, wanted: Sequence[Var], place: dict[Var, Atom]
 ) -> tuple[list[Equation], dict[Var, Atom]]:
@@ -30,15 +41,9 @@ def computed_before(
 
     `place` says for each input of the body which operand of the loop it is.
     """
-    needed = set(wanted) - set(body.inputs)
-    chain = []
-    for e in reversed(body.equations):
-        if not needed.isdisjoint(e.outputs):
-            chain.append(e)
-            needed.update([a for a in e.inputs if isinstance(a, Var)])
     env: dict[Any, Atom] = dict(place)
     equations = []
-    for e in reversed(chain):
+    for e in makers(body, wanted):
         outputs = tuple([Var(v.aval) for v in e.outputs])
         inputs = tuple([a if isinstance(a, Literal) else env[a] for a in e.inputs])
         equations.append(e.replace(inputs=inputs, outputs=outputs))

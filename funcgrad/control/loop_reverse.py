@@ -1,8 +1,9 @@
 """Reverse mode of `loop`: split it into the loop that is known and the linear one, and turn the linear one round.
 
 The known loop hands out what the linear one needs of each trip, as more ys. What does not change from trip to trip
-is computed once, before the loop, and the number of the trip is known to both. A loop with a test also counts its
-trips: the linear loop, and the transposed one after it, run that many.
+is not handed out but computed by both, and the number of the trip is known to both. It stays in the loop, where it
+has no derivative if there is no trip: `hoist` takes it out when all derivatives are taken. A loop with a test also
+counts its trips: the linear loop, and the transposed one after it, run that many.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from funcgrad.base.errors import RuleError
 from funcgrad.control.assemble import apply, assemble, zero
-from funcgrad.control.hoist import computed_before, invariants
+from funcgrad.control.hoist import invariants, makers
 from funcgrad.control.loop import INDEX, links, loop, loop_p, parts, rows_of
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Var, tangent_aval
@@ -32,19 +33,18 @@ def _split(e: Equation, unknown: Flags) -> tuple[list[Equation], list[Equation]]
     body = e.params["body"]
     place = dict(zip(body.inputs, e.inputs, strict=True))  # what the body reads → the operand
     kept = set(body.inputs[:1] + body.inputs[1 + consts : 1 + consts + carry])  # changes with the trip: index, carry
-    invariant = invariants(halves.known, body.inputs[1 : 1 + consts])
-    before, hoisted = computed_before(halves.known, [v for v in _residuals(halves) if v in invariant], place)
+    residuals, again = _recomputed(halves, body.inputs[1 : 1 + consts])
     ys = dict(zip(halves.known.outputs, [v for v, u in zip(e.outputs, out, strict=True) if not u], strict=False))
     final = set(e.outputs[:carry])
 
     fixed: list[tuple[Var, Atom]] = []  # constants of the linear loop: what its body reads, and the operand
     moving: list[tuple[Var, Atom]] = []  # its xs
     saved: list[Var] = []  # what the known body hands out for it
-    for v in _residuals(halves):
+    for v in residuals:
         if v is body.inputs[0]:
             continue
-        if v in hoisted or (v in place and v in body.inputs[1 : 1 + consts]):
-            fixed.append((v, hoisted.get(v) or place[v]))
+        if v in place and v in body.inputs[1 : 1 + consts]:
+            fixed.append((v, place[v]))
         elif v in place and v not in kept:
             moving.append((v, place[v]))
         elif v in ys and ys[v] not in final:
@@ -54,13 +54,18 @@ def _split(e: Equation, unknown: Flags) -> tuple[list[Equation], list[Equation]]
             moving.append((v, Var(rows_of(v.aval, e.params["length"]))))
     stored = [dict(moving)[v] for v in saved]
     known, trips = _known(e, halves, flags, out, saved, stored)
-    linear = _linear(e, halves, flags, out, trips, fixed, moving)
-    return [*before, known], [linear]
+    linear = _linear(e, halves, again, flags, out, trips, fixed, moving)
+    return [known], [linear]
 
 
-def _residuals(halves: Split) -> list[Var]:
-    """What the unknown half reads of the known one."""
-    return list(halves.unknown.inputs[: len(halves.forwarded) + halves.computed])
+def _recomputed(halves: Split, consts: Sequence[Var]) -> tuple[list[Var], list[Equation]]:
+    """What the unknown half reads of the known one, and equations for what is the same in every trip, in its place."""
+    read = list(halves.unknown.inputs[: len(halves.forwarded) + halves.computed])
+    same = invariants(halves.known, consts)
+    again = makers(halves.known, [v for v in read if v in same])
+    made = {v for e in again for v in e.outputs}
+    leaves = [a for e in again for a in e.inputs if isinstance(a, Var) and a not in made]
+    return list(dict.fromkeys([*[v for v in read if v not in made], *leaves])), again
 
 
 def _halves(e: Equation, unknown: Flags) -> tuple[Split, Flags, Flags]:
@@ -109,6 +114,7 @@ def _known(
 def _linear(
     e: Equation,
     halves: Split,
+    again: list[Equation],
     flags: Flags,
     out: Flags,
     trips: Atom,
@@ -123,7 +129,7 @@ def _linear(
     cs, ks, xs = parts(p["body"].inputs, p["consts"], p["carry"])
     index = (p["body"].inputs[0], trips)
     pairs = [index, *fixed, *picked(cs), *picked(ks), *moving, *picked(xs)]
-    program = checked(Program(tuple([v for v, _ in pairs]), body.equations, body.outputs, body.name))
+    program = checked(Program(tuple([v for v, _ in pairs]), (*again, *body.equations), body.outputs, body.name))
     params = {
         **p,
         "body": program,

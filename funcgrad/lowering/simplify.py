@@ -48,7 +48,24 @@ def _with_simple_bodies(e: Equation) -> Equation:
     assert e.primitive.links is not None
     links = e.primitive.links(e.params)
     everything = (True,) * len(e.inputs), (True,) * len(e.outputs)
-    return e.replace(params=links.rebuild(tuple([simplify(b) for b in links.bodies]), *everything))
+    return e.replace(params=links.rebuild(tuple([_updates_late(simplify(b)) for b in links.bodies]), *everything))
+
+
+def _updates_late(program: Program) -> Program:
+    """`program` in which an array is changed when its new values are needed: after the reads of the old ones.
+
+    Then it can be changed in place.
+    """
+    waiting: dict[Any, Equation] = {}
+    equations: list[Equation] = []
+    for e in program.equations:
+        equations += [waiting.pop(a) for a in dict.fromkeys(e.inputs) if a in waiting]
+        if e.primitive.traits.kind in ("update", "scatter"):
+            waiting[e.outputs[0]] = e
+        else:
+            equations.append(e)
+    ordered = (*equations, *waiting.values())
+    return Program(program.inputs, ordered, program.outputs, program.name, program.input_names)
 
 
 def _without_barriers(program: Program) -> Program:

@@ -45,13 +45,18 @@ def transpose(program: Program, linear: Flags, nonzero: Flags, seeded: Flags = (
 
 def _transpose(program: Program, linear: Flags, nonzero: Flags, seeded: Flags) -> tuple[Program, Flags]:
     cotangents: dict[Any, Any] = {}
+    puts: dict[Any, Equation | None] = {}  # what made the only cotangent so far, if that is a few values put into zeros
+    replaced: set[Any] = set()  # results of putting that were added in place
     moving: set[Any] = {v for v, flag in zip(program.inputs, linear, strict=True) if flag}
     forward = [v for v, flag in zip(program.inputs, linear, strict=True) if flag]
 
     def give(atom: Any, ct: Any) -> None:
         if ct is not None and not isinstance(atom, Literal) and atom in moving:
             old = cotangents.get(atom)
-            cotangents[atom] = ct if old is None else _sum(t, old, ct)
+            if old is None:
+                cotangents[atom], puts[atom] = ct, _put(t, ct)
+            else:
+                cotangents[atom] = _sum(t, old, ct, puts.pop(atom, None), replaced)
 
     with Trace(program.name) as t:
         names = program.input_names or ("",) * len(program.inputs)
@@ -89,20 +94,40 @@ def _transpose(program: Program, linear: Flags, nonzero: Flags, seeded: Flags) -
             for a, ct in zip(e.inputs, results, strict=True):
                 give(a, ct)
         out_nonzero = tuple([v in cotangents for v in forward])
-        result = t.program([cotangents[v] for v in forward if v in cotangents])
+        outputs = [cotangents[v] for v in forward if v in cotangents]
+        if replaced:
+            replaced -= {a for e in t.equations for a in e.inputs} | {t.atom(o) for o in outputs}
+            t.equations[:] = [e for e in t.equations if replaced.isdisjoint(e.outputs)]
+        result = t.program(outputs)
     assert not t.captured, "a transpose rule captured a value"
     return checked(result), out_nonzero
 
 
-def _sum(t: Trace, total: Any, ct: Any) -> Any:
-    """``total + ct``; where `ct` is a few values put into zeros, these are added in their places."""
+def _put(t: Trace, ct: Any) -> Equation | None:
+    """The last equation, if it made `ct` by putting a few values into zeros."""
     last = t.equations[-1] if t.equations else None
-    if last is not None and last.outputs == (ct.atom,) and last.primitive.add_onto is not None:
-        zeros, *operands = last.inputs
-        if isinstance(zeros, Literal) and zeros.is_zero():
-            t.equations.pop()
-            return last.primitive.add_onto(total, *[Tracer(t, a) for a in operands], **last.params)
-    return accumulate(total, ct)
+    if last is None or last.outputs != (ct.atom,) or last.primitive.add_onto is None:
+        return None
+    zeros = last.inputs[0]
+    return last if isinstance(zeros, Literal) and zeros.is_zero() else None
+
+
+def _sum(t: Trace, total: Any, ct: Any, put: Equation | None, replaced: set[Any]) -> Any:
+    """``total + ct``; where one of them, `total` by `put`, is a few values put into zeros, these are added in place.
+
+    The result of putting them joins `replaced`: it goes, unless something else reads it.
+    """
+    last = _put(t, ct)
+    if last is not None:
+        put = last
+    elif put is not None:
+        total = ct
+    if put is None:
+        return accumulate(total, ct)
+    replaced.update(put.outputs)
+    add_onto = put.primitive.add_onto
+    assert add_onto is not None
+    return add_onto(total, *[Tracer(t, a) for a in put.inputs[1:]], **put.params)
 
 
 def _require_linear(e: Equation, args: list[Any], lost: set[Any]) -> None:

@@ -14,6 +14,7 @@ from funcgrad import lax
 from funcgrad.core.ir import Literal
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering.executable import Executable
+from funcgrad.lowering.registers.kinds import fits
 from funcgrad.lowering.stages import is_native
 
 A = np.random.default_rng(0).normal(size=(50, 50))
@@ -69,6 +70,17 @@ def recurrence(a: Any, n: int) -> Any:
     return x.sum()
 
 
+def rows_of_a_carry(x: Any) -> Any:
+    """The results of the inner loop are a new array, not the carry that it reads."""
+    return lax.fori_loop(0, 3, lambda i, w: lax.scan(lambda c, r: (c + r, c * r), 1.0, w)[1], x)
+
+
+def nested_rows(x: Any, p: Any) -> Any:
+    """A scan without xs hands out more than registers hold, in a branch."""
+    steps = lambda x: lax.scan(lambda c, _: (c * 1.5, c * x[:7]), x[0], None, length=3)[1].sum()
+    return lax.cond(p > 0, steps, lambda x: x[1], x)
+
+
 def choice(x: Any, p: Any) -> Any:
     return lax.cond(p > 0, lambda x: np.sin(x) * 2, lambda x: x - 1, x)
 
@@ -102,6 +114,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "recurrence": (lambda a: recurrence(a, 40), (np.float64(0.5),)),
     "recurrence, gradient": (fg.grad(lambda a: recurrence(a, 40)), (np.float64(0.5),)),
     "recurrence, rows": (fg.vmap(fg.grad(lambda a: recurrence(a, 40))), (np.array([0.1, 0.5]),)),
+    "rows of a carry": (rows_of_a_carry, (np.linspace(0, 1, 40),)),
+    "rows of a carry, gradient": (fg.grad(lambda x: rows_of_a_carry(x).sum()), (np.linspace(0, 1, 40),)),
+    "rows in a branch": (nested_rows, (X, np.float64(1))),
     "mixed": (mixed, (np.float64(1.3),)),
     "mixed, gradient": (fg.grad(mixed), (np.float64(1.3),)),
     "mixed, rows": (fg.vmap(mixed), (np.array([1.3, 0.7, 2.0]),)),
@@ -170,3 +185,33 @@ def test_functions_that_share_steps_in_loops_and_branches() -> None:
     same(fg.vmap(f), np.linspace(0.1, 1.2, 13), np.resize([1.0, -1.0], 13))
     x = np.linspace(-30, 30, 1000)
     same(lambda x: np.sum(np.sin(x) * np.cos(x)) + np.sum(np.tan(x) + np.sin(2.0)) * np.cos(2.0), x)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.int8, np.bool_])
+def test_a_large_constant_is_changed_in_place(dtype: Any) -> None:
+    start = np.ones(100, dtype)
+    f = lambda k: lax.fori_loop(0, 5, lambda i, x: x.at[k * i].set(x[i] * 0), fnp.ones(100, dtype))
+    want = start.copy()
+    for i in range(5):
+        want[3 * i] = want[i] * 0
+    np.testing.assert_array_equal(fg.jit(f)(3), want)
+    same(f, np.int64(3))
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_all_derivatives_of_a_recurrence_change_arrays_in_place(order: int) -> None:
+    f = lambda a: recurrence(a, 100)
+    for _ in range(order):
+        f = fg.grad(f)
+    loops = [e for e in Executable(fg.make_program(f)(0.5)).program.equations if e.primitive.name == "loop"]
+    assert loops and all([fits(e) for e in loops])
+
+
+def test_the_old_value_is_read_before_and_after_a_change() -> None:
+    def step(i: Any, s: Any) -> Any:
+        x, total = s
+        y = x.at[i].set(2.0)
+        return y, total + x[i] + 10.0 * y[i]  # x[i] may be read first, but is the old one
+
+    x, total = fg.jit(lambda x: lax.fori_loop(0, 3, step, (x, 0.0)))(np.arange(40.0))
+    assert total == 0.0 + 1.0 + 2.0 + 60.0 and x[:4].tolist() == [2.0, 2.0, 2.0, 3.0]

@@ -145,7 +145,8 @@ class _Kernel:
         body, consts, length = p["body"], p["consts"], p["length"]
         cells = [self._operand(a) for a in e.inputs]
         fixed = [emitter._settled(c, v.aval) for c, v in zip(cells[1 : 1 + consts], body.inputs[1:], strict=False)]
-        rows = list(zip(cells[1 + consts :], body.inputs[1 + consts :], strict=True))
+        whole = [a if isinstance(a, Literal) else c for a, c in zip(e.inputs, cells, strict=True)]
+        rows = list(zip(whole[1 + consts :], body.inputs[1 + consts :], strict=True))
         places = [self._whole(v) for v in e.outputs]
         ids = Value("<" + ", ".join([f"i64 {k}" for k in range(lanes)]) + ">", make_type("i64", lanes))
 
@@ -164,10 +165,8 @@ class _Kernel:
         count = Value(f"splat (i64 {-(-length // lanes)})", make_type("i64", lanes))
         emitter._repeat(count, [], trip, False, False)
 
-    def _load_rows(self, cell: Any, v: Var, start: Value) -> list[Value]:
+    def _load_rows(self, cell: Memory | Literal, v: Var, start: Value) -> list[Value]:
         b, lanes = self.b, self.lanes
-        if isinstance(cell, list):  # a small constant: the same in every row
-            return [cell[0]] * v.aval.size
         if isinstance(cell, Literal):
             return self.emitter.constants(Literal(cell.value, v.aval))
         size, element, t = v.aval.size, memory_element(v.aval), make_type(memory_element(v.aval), lanes)

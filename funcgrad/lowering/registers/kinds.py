@@ -21,7 +21,7 @@ def kind_of(e: Equation) -> str:
 def fits(e: Equation) -> bool:
     """Whether a loop or branch of a flat Program can be straight-line code; its operands are in memory."""
     body = _Body()
-    owned = {a for a in e.inputs if isinstance(a, Var)}
+    owned = set(e.inputs)  # large carries, constants too, are copied to where their results are to be
     return body.equation(e, owned, set()) and body.cost <= MOST
 
 
@@ -95,7 +95,7 @@ class _Body:
             [not is_small(a) and not isinstance(a, Stack) for a in body.out_avals[carry:]]
         ):
             return False
-        if any([f and (isinstance(a, Literal) or a not in dying) for a, f in zip(outer, large, strict=True)]):
+        if any([f and a not in dying for a, f in zip(outer, large, strict=True)]):
             return False
         if any([isinstance(a, Literal) and not is_small(a.aval) for a in e.inputs[1 : 1 + consts]]):
             return False
@@ -106,11 +106,12 @@ class _Body:
 
 
 def _successor(e: Equation, v: Var) -> Any:
-    """The operand whose memory a large result takes over."""
+    """The operand whose memory a large result takes over, if there is one."""
     if kind_of(e) in ("update", "scatter"):
         return e.inputs[0]
-    if kind_of(e) == "loop" and (j := e.outputs.index(v)) < e.params["carry"]:
-        return e.inputs[1 + e.params["consts"] + j]
+    if kind_of(e) == "loop":
+        j = e.outputs.index(v)
+        return e.inputs[1 + e.params["consts"] + j] if j < e.params["carry"] else None
     return None
 
 
