@@ -17,6 +17,7 @@ from funcgrad.control.loop import INDEX, UNLIMITED, loop
 from funcgrad.core.evaluate import evaluate
 from funcgrad.core.ir import Program, Var, make_aval
 from funcgrad.core.trace import Tracer, describe, value_of
+from funcgrad.lax.blocks import SHORTEST, scan_blocks
 from funcgrad.lax.bodies import Body, Carry, finish, leaves_of, run_bound, trace_body
 from funcgrad.lax.plain import plain_fori, plain_scan, plain_while, plainly
 from funcgrad.numpy import concatenate, reshape
@@ -34,6 +35,8 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
+    *,
+    checkpoint: int = 0,
 ) -> tuple[Any, Any]:
     """Carry a state through a sequence: ``carry, y = f(carry, x)`` for every x, as one loop.
 
@@ -58,6 +61,10 @@ def scan(
         Run from the last row to the first; ys keep the order of xs.
     unroll
         Accepted for compatibility; the compiler decides.
+    checkpoint
+        Levels k of computing again in reverse mode. It then keeps about ``(k + 1) * n ** (1 / (k + 1))`` carries in
+        place of what each of n trips computes, and runs each trip up to k times more. 1 is enough for most; compiling
+        takes longer with each level (0.2 s with 4, 6 s with 8).
 
     Returns
     -------
@@ -70,6 +77,8 @@ def scan(
         The carry comes back as something else.
     ShapeError
         The numbers of rows differ.
+    ArgumentError
+        `length` or `checkpoint` is not a whole number of trips or levels.
 
     Examples
     --------
@@ -83,6 +92,8 @@ def scan(
     trips = _trips(rows, x_paths, length)
     if plainly() and trips:
         return plain_scan(f, init, rows, x_tree, trips, bool(reverse))
+    if (levels := _levels(checkpoint)) and trips >= SHORTEST:
+        return scan_blocks(scan, f, init, tree.unflatten(x_tree, rows), trips, bool(reverse), levels)
     carry = Carry.of(init, "carry")
     both = tree.structure((tree.unflatten(carry.tree, carry.values), tree.unflatten(x_tree, rows)))
     elems = [make_aval(aval_of(x).shape[1:], aval_of(x).dtype) for x in rows]
@@ -99,6 +110,13 @@ def scan(
     )
     out = finish(run_bound(run), [*body.constants, *carry.values, *rows])
     return tree.unflatten(carry.tree, out[:n]), tree.unflatten(y_tree, out[n:])
+
+
+def _levels(checkpoint: Any) -> int:
+    """How often a scan is divided into blocks."""
+    if not isinstance(checkpoint, int | np.integer) or checkpoint < 0:
+        raise ArgumentError(f"scan: checkpoint is a number of levels, got {checkpoint!r:.60}")
+    return int(checkpoint)
 
 
 def _trips(rows: list[Any], paths: list[str], length: Any) -> int:
