@@ -36,9 +36,10 @@ class debug_nans(Mode):  # noqa: N801 (reads as a statement)
     --------
     >>> import numpy as np, funcgrad as fg
     >>> with fg.debug_nans():
-    ...     fg.jit(lambda x: 1 + np.log(x))(-1.0)
+    ...     fg.jit(lambda x: 1 + np.log(x))(-1.0)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     funcgrad.base.errors.NanError: log: the result is NaN for -1.0
+      at ...
     """
 
     _variable = ContextVar("funcgrad_debug_nans", default=None)
