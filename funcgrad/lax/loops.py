@@ -89,11 +89,9 @@ def scan(
     """
     rows, x_tree, x_paths = leaves_of(xs, "xs")
     rows = [array(x) for x in rows]
-    trips = _trips(rows, x_paths, length)
+    trips, levels = _trips(rows, x_paths, length), _levels(checkpoint)
     if plainly() and trips:
         return plain_scan(f, init, rows, x_tree, trips, bool(reverse))
-    if (levels := _levels(checkpoint)) and trips >= SHORTEST:
-        return scan_blocks(scan, f, init, tree.unflatten(x_tree, rows), trips, bool(reverse), levels)
     carry = Carry.of(init, "carry")
     both = tree.structure((tree.unflatten(carry.tree, carry.values), tree.unflatten(x_tree, rows)))
     elems = [make_aval(aval_of(x).shape[1:], aval_of(x).dtype) for x in rows]
@@ -104,6 +102,9 @@ def scan(
         n = carry_tree.num_leaves
         if carry.meets("scan", carry_tree, body.program.out_avals[:n]):
             break
+    if levels and trips >= SHORTEST:
+        start, sequence = tree.unflatten(carry.tree, carry.values), tree.unflatten(x_tree, rows)
+        return scan_blocks(scan, f, start, sequence, trips, bool(reverse), levels)
     program = _with_index(body)
     run = lambda: loop(
         program, np.int64(trips), body.constants, carry.values, rows, length=trips, reverse=bool(reverse)

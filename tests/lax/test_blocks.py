@@ -70,3 +70,14 @@ def test_levels_are_whole(levels: Any) -> None:
 def test_a_carry_of_another_type_is_named() -> None:
     with pytest.raises(fg.errors.CarryTypeError, match="carry"):
         lax.scan(lambda c, x: ((c[0], c[1].astype(np.float32)), x), (0.0, np.ones(3)), np.ones(9), checkpoint=1)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_carries_that_are_python_numbers(levels: int) -> None:
+    xs = np.arange(11.0)
+    total, before = lax.scan(lambda c, x: (c + x, c), 0, xs, checkpoint=levels)
+    assert total.dtype == before.dtype == np.float64
+    assert total == 55.0 and before.tolist() == [0, 0, 1, 3, 6, 10, 15, 21, 28, 36, 45]
+    assert fg.grad(lambda a: lax.scan(lambda c, x: (c + x * a, None), 0, xs, checkpoint=levels)[0])(2.0) == 55.0
+    with fg.disable_jit():
+        assert lax.scan(lambda c, x: (c + x, None), 0, xs, checkpoint=levels)[0] == 55.0
