@@ -29,7 +29,7 @@ def apply(program: Program, *args: Any) -> list[Any]:
 
 
 empty_p = Primitive(
-    "stack_empty", Traits(kind="stack"), "A stack without values, which stands for zeros of any length."
+    "stack_empty", Traits(kind="stack_empty"), "A stack without values, which stands for zeros of any length."
 )
 
 

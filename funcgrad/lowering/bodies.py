@@ -7,44 +7,48 @@ xs and ys; a carry is copied back after the trip. What the body keeps for itself
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var, make_aval
 from funcgrad.lowering.buffers import layout
-from funcgrad.lowering.builder import Function, make_type
+from funcgrad.lowering.builder import Builder, Shared, Target, Value
 from funcgrad.lowering.kernels import Schedule
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.nests import STATUS, KernelText
-from funcgrad.lowering.registers.cells import Layout
-from funcgrad.lowering.registers.control import BUFFER, GROW, INTERRUPTED, OUT_OF_MEMORY
+from funcgrad.lowering.registers.cells import I64
+from funcgrad.lowering.registers.control import INTERRUPTED
 from funcgrad.lowering.registers.kernel import BYTE
+from funcgrad.lowering.registers.stacks import (
+    OUT_OF_MEMORY,
+    Carried,
+    Growing,
+    Handed,
+    Owned,
+    Reader,
+    bytes_of,
+    load_stack,
+    store_stack,
+)
 from funcgrad.lowering.schedule import schedule
 
 Call = tuple[str, tuple[Any, ...]]
+T = TypeVar("T", bound=Owned)
 
 
 def fits_in_kernels(e: Equation, native: Callable[[Equation], bool]) -> bool:
     """Whether a loop or branch of a flat Program can be made of kernels."""
-    bodies = e.params["branches"] if e.primitive.traits.kind == "branch" else (e.params["body"],)
-    plain = lambda atoms: all([not isinstance(a.aval, Stack) for a in atoms])
-    if e.primitive.traits.kind == "branch" and not plain(e.outputs):
-        return False
-    return all([plain((*b.inputs, *b.outputs)) and all([native(q) for q in b.equations]) for b in bodies])
+    p = e.params
+    bodies = p["branches"] if e.primitive.traits.kind == "branch" else (p["body"],)
+    return not (p.get("test") and p["reverse"]) and all([native(q) for b in bodies for q in b.equations])
 
 
-def size_of(aval: Aval) -> int:
-    """Bytes of a value in memory."""
-    return aval.size * aval.dtype.itemsize
-
-
-@dataclass(slots=True)
 class Lines:
     """The text of a function that grows, and its parameters by root."""
 
-    roots: dict[Any, str] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-    count: int = 0
+    def __init__(self, target: Target, shared: Shared) -> None:
+        self.b = Builder(target, 1, shared)
+        self.lines = self.b.lines
+        self.roots: dict[Any, str] = {}
 
     def parameter(self, root: Any) -> str:
         """The parameter for a root."""
@@ -53,14 +57,12 @@ class Lines:
 
     def emit(self, text: str) -> str:
         """One instruction; the name of its result."""
-        self.count += 1
-        self.lines.append(f"  %v{self.count} = {text}")
-        return f"%v{self.count}"
+        return self.b.emit(I64, text).text
 
     def label(self, stem: str) -> str:
         """A fresh label."""
-        self.count += 1
-        return f"{stem}{self.count}"
+        self.b.count += 1
+        return f"{stem}{self.b.count}"
 
     def text(self) -> KernelText:
         """The function."""
@@ -84,13 +86,13 @@ class BodyKernels:
         self,
         e: Equation,
         views: dict[Var, View],
-        stacks: dict[Var, Layout],
-        shared: Any,
+        target: Target,
+        shared: Shared,
         kernels: Callable[[Schedule], list[Call]],
     ) -> None:
-        self.e, self.views, self.stacks, self.shared = e, views, stacks, shared
+        self.e, self.views, self.shared = e, views, shared
         self.kernels = kernels
-        self.f = Lines()
+        self.f = Lines(target, shared)
 
     def run(self) -> KernelText:
         """The text of the function."""
@@ -101,9 +103,7 @@ class BodyKernels:
         return self.f.text()
 
     def _operand(self, a: Any) -> str:
-        """The address of an operand; a stack has none."""
-        if isinstance(a.aval, Stack):
-            return ""
+        """The address of an operand."""
         if isinstance(a, Literal):
             place = self._alloca(a.aval)
             self._fill(place, a)
@@ -118,7 +118,7 @@ class BodyKernels:
 
     def _alloca(self, aval: Aval) -> str:
         """Memory of this call for a value."""
-        root = Var(make_aval((max(size_of(aval), 1),), BYTE))
+        root = Var(make_aval((max(bytes_of(aval), 1),), BYTE))
         return self.f.parameter(root)
 
     def _fill(self, place: str, a: Literal) -> None:
@@ -139,10 +139,10 @@ class BodyKernels:
             f.lines += [f"  br i1 %{k}m, label %{k}, label %{on}", f"{on}:"]
 
     def _copy(self, source: str, target: str, aval: Aval) -> None:
-        if size_of(aval):
+        if bytes_of(aval):
             self.shared.declares["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
             self.f.lines.append(
-                f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size_of(aval)}, i1 false)"
+                f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {bytes_of(aval)}, i1 false)"
             )
 
     # -- the calls of one body
@@ -157,16 +157,13 @@ class BodyKernels:
         at = dict(places)
         at |= {v: t for v, t in zip(s.outputs, targets, strict=True) if t is not None}
         f = self.f
-        fresh = {r for _, roots in calls for r in roots if r is not STATUS and r.aval is BUFFER}
-        arena = layout(s, [roots for _, roots in calls], {*at, *fresh})
+        growing = {r for _, roots in calls for r in roots if r is not STATUS and isinstance(r.aval, Growing)}
+        arena = layout(s, [roots for _, roots in calls], {*at, *growing})
         offsets = {r: place.offset for r, place in arena.places.items()}
         frame = Var(make_aval((max(arena.size, 1),), BYTE))
         if offsets:
             p = f.parameter(frame)
             at |= {r: f.emit(f"getelementptr i8, ptr {p}, i64 {o}") for r, o in offsets.items()}
-        for r in fresh:
-            rows = f.emit(f"getelementptr i64, ptr {f.parameter(r)}, i64 2")
-            f.lines.append(f"  store i64 0, ptr {rows}")
         for name, roots in calls:
             pointers = [at[r] if r in at else f.parameter(r) for r in roots]
             f.lines.append(f"  call void @{name}({', '.join([f'ptr {p}' for p in pointers])})")
@@ -186,12 +183,22 @@ class BodyKernels:
         current = [f.parameter(v) for v in e.outputs[:carry]]
         for a, source, target in zip(e.inputs[1 + consts :], operands[1 + consts :], current, strict=False):
             self._copy(source, target, a.aval)
-        rows = [None if isinstance(v.aval, Stack) else f.parameter(v) for v in e.outputs[carry:]]
-        growing = self._growing() if None in rows else None
+        ys = e.outputs[carry:]
+        rows = [None if isinstance(v.aval, Stack) else f.parameter(v) for v in ys]
+        numbers = {j: k for k, j in enumerate([j for j, r in enumerate(rows) if r is None])}
+        handed = self._owned(Handed, [ys[j].aval for j in numbers])
+        held = [j for j, v in enumerate(e.outputs[:carry]) if isinstance(v.aval, Stack)]
+        carried = self._owned(Carried, [e.outputs[j].aval for j in held], 2)
         index = self._alloca(body.inputs[0].aval)
         n = f.emit(f"load i64, ptr {operands[0]}")
-        if growing is not None and not p["test"]:
-            growing.reserve(f, n)
+        if handed is not None:
+            handed.begin()
+            if not p["test"]:
+                handed.reserve(Value(n, I64))
+        xs = [
+            Reader(f.b, load_stack(f.b, q, a.aval)) if isinstance(a.aval, Stack) else q
+            for a, q in zip(e.inputs[1 + consts + carry :], operands[1 + consts + carry :], strict=True)
+        ]
         head, trip, done, start = f.label("head"), f.label("trip"), f.label("done"), f.label("start")
         latch = f.label("latch")
         f.lines += [f"  br label %{start}", f"{start}:", f"  br label %{head}", f"{head}:"]
@@ -206,35 +213,47 @@ class BodyKernels:
         if p["reverse"]:
             i = f.emit(f"sub i64 {f.emit(f'sub i64 {n}, 1')}, %t")
         f.lines.append(f"  store i64 {i}, ptr {index}")
-        xs = [
-            self._row(a, q, v.aval, i)
-            for a, q, v in zip(
-                e.inputs[1 + consts + carry :],
-                operands[1 + consts + carry :],
-                body.inputs[1 + consts + carry :],
-                strict=True,
-            )
-        ]
-        places = dict(zip(body.inputs, [index, *operands[1 : 1 + consts], *current, *xs], strict=True))
-        base = ""
-        if growing is not None:
-            if p["test"]:
-                growing.reserve(f, f.emit(f"add i64 {i}, 1"))
-            base = growing.row(f, i)
-        targets: list[str | None] = [None] * carry
+        at = Value(i, I64)
+        elements = [self._row(x, v.aval, at) for x, v in zip(xs, body.inputs[1 + consts + carry :], strict=True)]
+        places = dict(zip(body.inputs, [index, *operands[1 : 1 + consts], *current, *elements], strict=True))
+        if handed is not None and p["test"]:
+            handed.reserve(f.b.iadd(at, 1))
+        places_of_ys: list[str] = []
         for j, (r, elem) in enumerate(zip(rows, body.out_avals[carry:], strict=True)):
             if r is None:
-                assert growing is not None
-                targets.append(f.emit(f"getelementptr i8, ptr {base}, i64 {growing.offsets[j]}"))
+                assert handed is not None
+                places_of_ys.append(handed.row(numbers[j], at))
             else:
-                targets.append(f.emit(f"getelementptr i8, ptr {r}, i64 {f.emit(f'mul i64 {i}, {size_of(elem)}')}"))
-        outs = self._calls(body, places, targets)
-        for source, target, a in zip(outs, current, body.out_avals, strict=False):
-            self._copy(source, target, a)
+                places_of_ys.append(self._row(r, elem, at))
+        stacked = [isinstance(a, Stack) for a in body.out_avals[carry:]]
+        targets = [None if s else q for q, s in zip(places_of_ys, stacked, strict=True)]
+        outs = self._calls(body, places, [*[None] * carry, *targets])
+        for j, s in enumerate(stacked):
+            if s and handed is not None:
+                handed.copy(numbers[j], outs[carry + j], places_of_ys[j], 1)
+        if carried is not None:
+            carried.next([outs[j] for j in held], [current[j] for j in held])
+        for j, (source, target, a) in enumerate(zip(outs, current, body.out_avals, strict=False)):
+            if j not in held:
+                self._copy(source, target, a)
         f.lines += [f"  br label %{latch}", f"{latch}:", "  %next = add i64 %t, 1", f"  br label %{head}", f"{done}:"]
-        if growing is not None:
-            slot = f.emit(f"getelementptr i64, ptr {f.parameter(growing.root)}, i64 2")
-            f.lines.append(f"  store i64 %t, ptr {slot}")
+        for j, k in numbers.items():
+            assert handed is not None
+            store_stack(f.b, f.parameter(ys[j]), handed.cell(k, Value("%t", I64)))
+
+    def _owned(self, kind: type[T], avals: Sequence[Stack], sets: int = 1) -> T | None:
+        """Growing buffers of this loop for stacks of these types, if there are any."""
+        if not avals:
+            return None
+        pointer = self.f.parameter(Var(Owned.type_for(avals, sets)))
+        return kind(self.f.b, pointer, avals, self._out_of_memory, sets)
+
+    def _out_of_memory(self) -> None:
+        self._leave(OUT_OF_MEMORY)
+
+    def _leave(self, code: int) -> None:
+        """Leave the function."""
+        self.f.lines += [f"  store i64 {code}, ptr {self.f.parameter(STATUS)}", "  br label %exit"]
 
     def _watch(self) -> None:
         """Leave the function if Ctrl-C was pressed."""
@@ -243,26 +262,14 @@ class BodyKernels:
         pressed = f.emit(f"icmp ne i64 {f.emit('load volatile i64, ptr @interrupt')}, 0")
         stop, on = f.label("stop"), f.label("on")
         f.lines += [f"  br i1 {pressed}, label %{stop}, label %{on}", f"{stop}:"]
-        f.lines += [f"  store i64 {INTERRUPTED}, ptr {f.parameter(STATUS)}", "  br label %exit", f"{on}:"]
+        self._leave(INTERRUPTED)
+        f.lines.append(f"{on}:")
 
-    def _row(self, a: Any, pointer: str, elem: Aval, i: str) -> str:
-        f = self.f
-        if isinstance(a.aval, Stack):
-            layout = self.stacks[a]
-            data = f.emit(f"load ptr, ptr {f.parameter(layout.buffer)}")
-            at = f.emit(f"add i64 {f.emit(f'mul i64 {i}, {layout.stride}')}, {layout.offset}")
-            return f.emit(f"getelementptr i8, ptr {data}, i64 {at}")
-        return f.emit(f"getelementptr i8, ptr {pointer}, i64 {f.emit(f'mul i64 {i}, {size_of(elem)}')}")
-
-    def _growing(self) -> _Growing:
-        e, carry = self.e, self.e.params["carry"]
-        g = _Growing(
-            e.params["body"].out_avals[carry:], [isinstance(v.aval, Stack) for v in e.outputs[carry:]], self.shared
-        )
-        for j, v in enumerate(e.outputs[carry:]):
-            if isinstance(v.aval, Stack):
-                self.stacks[v] = Layout(g.root, g.stride, g.offsets[j])
-        return g
+    def _row(self, x: str | Reader, elem: Aval, i: Value) -> str:
+        """The address of element `i` of an array or stack."""
+        if isinstance(x, Reader):
+            return x.row(self.f.b, i)
+        return self.f.emit(f"getelementptr i8, ptr {x}, i64 {self.f.b.imul(i, bytes_of(elem)).text}")
 
     # -- branches
 
@@ -283,40 +290,6 @@ class BodyKernels:
             self._calls(body, dict(zip(body.inputs, operands, strict=True)), results)
             f.lines.append(f"  br label %{join}")
         f.lines.append(f"{join}:")
-
-
-class _Growing:
-    """The growing buffer of a loop: where the values of a row lie."""
-
-    def __init__(self, elems: Sequence[Aval], wanted: Sequence[bool], shared: Any) -> None:
-        self.root = Var(BUFFER)
-        self.offsets: dict[int, int] = {}
-        self.stride = 0
-        self.shared = shared
-        for j, (a, w) in enumerate(zip(elems, wanted, strict=True)):
-            if w:
-                self.offsets[j] = self.stride
-                self.stride += -(-size_of(a) // 8) * 8
-
-    def reserve(self, f: Lines, count: str) -> None:
-        """Room for `count` rows."""
-        self.shared.declares["declare ptr @realloc(ptr, i64)"] = None
-        if "grow" not in self.shared.functions:
-            self.shared.functions["grow"] = Function((make_type("i64"),) * 2, (make_type("i1"),), GROW)
-        buffer = f.parameter(self.root)
-        need = f.emit(f"mul i64 {count}, {self.stride}")
-        capacity = f.emit(f"load i64, ptr {f.emit(f'getelementptr i64, ptr {buffer}, i64 1')}")
-        full = f.emit(f"icmp ugt i64 {need}, {capacity}")
-        grow, room, none = f.label("grow"), f.label("room"), f.label("none")
-        f.lines += [f"  br i1 {full}, label %{grow}, label %{room}", f"{grow}:"]
-        ok = f.emit(f"call i1 @grow(ptr {buffer}, i64 {need})")
-        f.lines += [f"  br i1 {ok}, label %{room}, label %{none}", f"{none}:"]
-        f.lines += [f"  store i64 {OUT_OF_MEMORY}, ptr {f.parameter(STATUS)}", "  br label %exit", f"{room}:"]
-
-    def row(self, f: Lines, i: str) -> str:
-        """The address of row `i`."""
-        data = f.emit(f"load ptr, ptr {f.parameter(self.root)}")
-        return f.emit(f"getelementptr i8, ptr {data}, i64 {f.emit(f'mul i64 {i}, {self.stride}')}")
 
 
 __all__ = ["BodyKernels", "fits_in_kernels"]

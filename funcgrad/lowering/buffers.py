@@ -13,6 +13,7 @@ from typing import Any
 
 from funcgrad.lowering.kernels import Schedule
 from funcgrad.lowering.nests import STATUS
+from funcgrad.lowering.registers.stacks import in_memory
 
 ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
 
@@ -84,7 +85,8 @@ def layout(s: Schedule, touched: Sequence[Iterable[Any]], elsewhere: Iterable[An
 
 def buffer_bytes(s: Schedule, root: Any) -> int:
     """The size of the buffer of `root`, which may be an input."""
-    return prod(s.buffers.get(root, root.aval.shape)) * int(root.aval.dtype.itemsize)
+    held = in_memory(root.aval)
+    return prod(s.buffers.get(root, held.shape)) * int(held.dtype.itemsize)
 
 
 def _rounded(size: int) -> int:

@@ -144,15 +144,21 @@ class Function:
 
 @dataclass(slots=True)
 class Shared:
-    """What the functions of one module have in common: intrinsics to declare, outlined helpers by name, constants."""
+    """What the functions of one module have in common.
+
+    Intrinsics to declare, outlined helpers by name, constants, and how many bytes of ``@zeros`` there must be.
+    """
 
     declares: dict[str, None] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     constants: dict[tuple[Type, Number | str], Value] = field(default_factory=dict)
+    zeros: int = 0
 
     def text(self) -> str:
         """The declarations and helper functions, to be written once into the module."""
-        return "\n".join([*self.declares, *[f.text for f in self.functions.values()], ""])
+        zeros = f"@zeros = internal global [{self.zeros} x i8] zeroinitializer, align 64"
+        head = [*self.declares, *([zeros] if self.zeros else [])]
+        return "\n".join([*head, *[f.text for f in self.functions.values()], ""])
 
 
 COMPARES = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}

@@ -23,17 +23,14 @@ from funcgrad.lowering.donation import copied, in_place, updates
 from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, Schedule, Walk, touched
 from funcgrad.lowering.loops import loop_text
 from funcgrad.lowering.nests import STATUS, KernelText
-from funcgrad.lowering.registers.control import BUFFER
 from funcgrad.lowering.registers.kernel import control_text
 from funcgrad.lowering.registers.kinds import fits
-from funcgrad.lowering.schedule import schedule
+from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED, Growing
+from funcgrad.lowering.schedule import CONTROL, schedule
 from funcgrad.lowering.walks import scatter_text, walk_text
 from funcgrad.ops.scalar import ELEMENTS
 
 Call = tuple[str, tuple[Any, ...]]
-GROWING_BYTES = 32  # of the description of a growing buffer
-EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update")
-"""Kinds all of whose operations have a native form; see `native_form` for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,7 @@ def native_type(atom: Atom) -> bool:
 def native_form(e: Equation) -> bool:
     """Whether an equation of a flat Program can be emitted."""
     kind = e.primitive.traits.kind
-    if kind in ("loop", "branch"):
+    if kind in CONTROL:
         typed = all([a.aval.dtype.name in ELEMENTS for a in (*e.inputs, *e.outputs)])
         return typed and (fits(e) or fits_in_kernels(e, native_form))
     if not all([native_type(a) for a in (*e.inputs, *e.outputs)]):
@@ -116,8 +113,8 @@ class Kernels:
         if isinstance(kernel, Control):
             e = kernel.equation
             if fits(e):
-                return control_text(e, s.views, s.stacks, self.target, self.shared, self.checks)
-            return BodyKernels(e, s.views, s.stacks, self.shared, lambda body: self.calls(body)[0]).run()
+                return control_text(e, s.views, self.target, self.shared, self.checks)
+            return BodyKernels(e, s.views, self.target, self.shared, lambda body: self.calls(body)[0]).run()
         assert isinstance(kernel, Product)
         roots = (kernel.x.root, kernel.y.root, kernel.out.root)
         if tile.fits(kernel):
@@ -186,10 +183,9 @@ class Functions:
 
     @property
     def growing(self) -> list[Var]:
-        """The growing buffers."""
-        return list(
-            dict.fromkeys([r for _, roots in self.calls for r in roots if r is not STATUS and r.aval is BUFFER])
-        )
+        """The roots of the descriptions of growing buffers."""
+        roots = [r for _, roots in self.calls for r in roots if r is not STATUS and isinstance(r.aval, Growing)]
+        return list(dict.fromkeys(roots))
 
 
 def functions_of(s: Schedule, target: Target, arguments: Sequence[Var | None] = ()) -> Functions:
@@ -223,10 +219,11 @@ def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Modul
     f = functions_of(s, target, [program.inputs[d] if d >= 0 else None for d in donated])
     slots = {v: i + 2 for i, v in enumerate((*program.inputs, *f.results))}
     growing = f.growing
-    places = layout(s, [roots for _, roots in f.calls], {*slots, *growing}, len(growing) * GROWING_BYTES)
+    words = sum([r.aval.size for r in growing])
+    places = layout(s, [roots for _, roots in f.calls], {*slots, *growing}, words * 8)
     offsets = {root: place.offset for root, place in places.places.items()}
-    offsets |= {r: i * GROWING_BYTES for i, r in enumerate(growing)}
-    driver = _driver(f.calls, slots, offsets, len(growing), "interrupt" in f.imports)
+    offsets |= {r: 8 * sum([q.aval.size for q in growing[:i]]) for i, r in enumerate(growing)}
+    driver = _driver(f.calls, slots, offsets, words, "interrupt" in f.imports)
     text = "\n".join([f.text, driver, ATTRIBUTES, ""])
     return Module(text, places, f.imports, f.level, f.checks)
 
@@ -234,11 +231,11 @@ def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Modul
 PART = 64  # calls of one function of the driver: code generation is superlinear in the length of a function
 
 
-def _driver(calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int], growing: int, watched: bool) -> str:
+def _driver(calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int], words: int, watched: bool) -> str:
     """``@program``, and the parts that it calls in turn."""
     parts = [calls[i : i + PART] for i in range(0, len(calls), PART)]
     texts = [_part(n, part, slots, offsets) for n, part in enumerate(parts)]
-    name = "run" if growing or watched else "program"
+    name = "run" if words or watched else "program"
     lines = [f"define i64 @{name}(ptr %args) #0 {{", "entry:", "  %arena = load ptr, ptr %args"]
     lines += ["  %as = getelementptr ptr, ptr %args, i64 1", "  %status = load ptr, ptr %as"]
     for n, part in enumerate(parts):
@@ -247,20 +244,22 @@ def _driver(calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int
             lines.append(f"  %bad{n} = icmp ne i64 %s{n}, 0")
             lines += [f"  br i1 %bad{n}, label %fail{n}, label %go{n}", f"fail{n}:", f"  ret i64 %s{n}", f"go{n}:"]
     lines += ["  ret i64 0", "}"]
-    return "\n".join([*texts, *lines, *(_around(growing, watched) if name == "run" else []), ""])
+    return "\n".join([*texts, *lines, *(_around(words, watched) if name == "run" else []), ""])
 
 
-def _around(growing: int, watched: bool) -> list[str]:
-    """``@program`` around ``@run``: growing buffers are empty at the start, and freed at the end."""
-    words = growing * GROWING_BYTES // 8
+def _around(words: int, watched: bool) -> list[str]:
+    """``@program`` around ``@run``: growing buffers are empty at the start, and freed at the end.
+
+    Their descriptions are that many words at the beginning of the arena.
+    """
     lines = ["define i64 @program(ptr %args) #0 {", "entry:", "  %arena = load ptr, ptr %args"]
-    if growing:
+    if words:
         lines.append(f"  store [{words} x i64] zeroinitializer, ptr %arena")
     if watched:
         lines.append("  store volatile i64 0, ptr @interrupt")
     lines.append("  %code = call i64 @run(ptr %args)")
-    for i in range(growing):
-        lines.append(f"  %p{i} = getelementptr i8, ptr %arena, i64 {i * GROWING_BYTES}")
+    for i in range(OWNED, words, DESCRIPTION):
+        lines.append(f"  %p{i} = getelementptr i64, ptr %arena, i64 {i}")
         lines += [f"  %d{i} = load ptr, ptr %p{i}", f"  call void @free(ptr %d{i})"]
     return [*lines, "  ret i64 %code", "}"]
 

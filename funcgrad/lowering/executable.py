@@ -29,7 +29,8 @@ from funcgrad.lowering.entry_layout import DAMAGED
 from funcgrad.lowering.interrupt import flag_address, watch
 from funcgrad.lowering.machine import Library, compile_object, header, load
 from funcgrad.lowering.pool import ArenaPool
-from funcgrad.lowering.registers.control import INTERRUPTED, OUT_OF_MEMORY
+from funcgrad.lowering.registers.control import INTERRUPTED
+from funcgrad.lowering.registers.stacks import OUT_OF_MEMORY
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import Stage, is_native, stages, this_target
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from funcgrad.base.dtypes import Dtype
-from funcgrad.core.ir import Atom, Equation, Shape, Stack, Var
+from funcgrad.core.ir import Atom, Equation, Shape, Var
 from funcgrad.lowering.layout import View
 
 
@@ -119,7 +118,7 @@ class Library:
 
 @dataclass(slots=True)
 class Control:
-    """A loop or branch, with operands in C order in memory."""
+    """A loop or branch, or another operation on stacks, with operands in C order in memory."""
 
     equation: Equation
 
@@ -141,8 +140,6 @@ class Schedule:
         For every output the root whose buffer is the result.
     shared
         For some roots another one whose memory they are (see `inplace`).
-    stacks
-        For every stack how it lies in its growing buffer; filled in by the kernels that make them.
     """
 
     kernels: list[Kernel]
@@ -150,7 +147,6 @@ class Schedule:
     buffers: dict[Var, Shape]
     outputs: list[Var]
     shared: dict[Var, Var] = field(default_factory=dict)
-    stacks: dict[Var, Any] = field(default_factory=dict)
 
 
 def axes_of(e: Equation) -> tuple[int, ...]:
@@ -166,7 +162,7 @@ def window_of(e: Equation, view: View) -> tuple[Start, ...]:
 def reads_of(kernel: Kernel) -> list[Atom]:
     """What a kernel other than a product reads from memory."""
     if isinstance(kernel, Scatter | Library | Control):
-        return [a for a in kernel.equation.inputs if not isinstance(a.aval, Stack)]
+        return list(kernel.equation.inputs)
     if isinstance(kernel, Walk):
         return [a for e in kernel.equations for a in e.inputs]
     assert isinstance(kernel, Loop)
@@ -183,7 +179,7 @@ def writes_of(kernel: Kernel) -> list[Var]:
     if isinstance(kernel, Scatter):
         return [kernel.target.root]
     if isinstance(kernel, Library | Control):
-        return [v for v in kernel.equation.outputs if not isinstance(v.aval, Stack)]
+        return list(kernel.equation.outputs)
     if isinstance(kernel, Walk):
         return [v for e in kernel.equations for v in e.outputs]
     return [*[w.target.root for w in kernel.writes], *[v for e in kernel.reductions for v in e.outputs]]

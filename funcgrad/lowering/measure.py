@@ -23,6 +23,7 @@ from funcgrad.lowering.emit import ATTRIBUTES, functions_of
 from funcgrad.lowering.executable import address_of, executable
 from funcgrad.lowering.machine import compile_object, header, load
 from funcgrad.lowering.nests import STATUS
+from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED
 from funcgrad.lowering.schedule import Kernel, Library, Schedule, schedule
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import Stage, is_native, stages, this_target
@@ -108,12 +109,7 @@ def _kernel_times(stage: Stage, env: dict[Any, Any]) -> list[float]:
     number = {STATUS: 0}
     for v in (*program.inputs, *[root for _, roots in f.calls for root in roots], *s.outputs):
         number.setdefault(v, len(number))
-    made: set[Any] = set()
-    runners = []
-    for i, (name, roots) in enumerate(f.calls):  # growing buffers are empty before the kernel that fills them
-        fresh = [r for r in f.growing if r in roots and r not in made]
-        made.update(fresh)
-        runners.append(_runner(i, name, [number[r] for r in roots], [number[r] for r in fresh]))
+    runners = [_runner(i, name, [number[r] for r in roots]) for i, (name, roots) in enumerate(f.calls)]
     text = header() + "\n".join([f.text, *runners, ATTRIBUTES, ""])
     code = cached(text, f.level, lambda: compile_object(text, f.level))
     names = [f"run{i}" for i in range(len(runners))]
@@ -130,7 +126,8 @@ def _kernel_times(stage: Stage, env: dict[Any, Any]) -> list[float]:
     seconds = [_seconds(lambda count, g=g: g(table.ctypes.data, count)) for g in functions]
     free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address_of("free"))
     for r in f.growing:
-        free(int(memory[r].view(np.uint64)[0]))
+        for address in memory[r].view(np.uint64)[OWNED::DESCRIPTION].tolist():
+            free(address)
     for a, root in zip(stage.outputs, s.outputs, strict=False):
         env[a] = memory[root].view(a.aval.dtype)[: a.aval.size].reshape(a.aval.shape)
     return seconds
@@ -143,16 +140,13 @@ def _aligned(size: int) -> Any:
     return raw[start : start + size] if size else raw
 
 
-def _runner(i: int, name: str, slots: Sequence[int], fresh: Sequence[int]) -> str:
+def _runner(i: int, name: str, slots: Sequence[int]) -> str:
     """``void run(table, count)``: the kernel, `count` times, on the buffers that stand in the table."""
     lines = [f"define void @run{i}(ptr %table, i64 %count) #0 {{", "entry:"]
     for k, slot in enumerate(slots):
         lines += [f"  %a{k} = getelementptr ptr, ptr %table, i64 {slot}", f"  %p{k} = load ptr, ptr %a{k}"]
     call = ", ".join([f"ptr %p{k}" for k in range(len(slots))])
     lines += ["  br label %loop", "loop:", "  %i = phi i64 [ 0, %entry ], [ %next, %loop ]"]
-    for slot in fresh:
-        k = list(slots).index(slot)
-        lines += [f"  %rows{k} = getelementptr i64, ptr %p{k}, i64 2", f"  store i64 0, ptr %rows{k}"]
     lines += [f"  call void @{name}({call})", "  %next = add i64 %i, 1"]
     lines += ["  %more = icmp ult i64 %next, %count", "  br i1 %more, label %loop, label %done", "done:", "  ret void"]
     return "\n".join([*lines, "}", ""])

@@ -31,6 +31,7 @@ from funcgrad.lowering.kernels import (
     starts_of,
 )
 from funcgrad.lowering.layout import View, contiguous
+from funcgrad.lowering.registers.stacks import in_memory
 from funcgrad.ops.scalar import ELEMENTS
 
 CANDIDATES = 12  # loops over a space that an equation may join: the last ones
@@ -38,6 +39,8 @@ MAX_RECURRENCES = 8  # of one walk: their states are in registers
 MAX_EQUATIONS = 120  # of one loop: register allocation is superlinear in the length of a body
 
 
+CONTROL = ("loop", "branch", "stack_length", "stack_empty")
+"""Kinds of kernels that may hold or read stacks."""
 ORDERED = ("window", "update", "scatter", "cumulative", "argreduce")
 """Kinds with kernels of their own in machine code, and whole equations in a plain schedule."""
 
@@ -51,7 +54,7 @@ class _Scheduler:
     def __init__(self, program: Program, plain: bool) -> None:
         self.program = program
         self.whole = ORDERED if plain else ()
-        self.views: dict[Var, View] = {v: contiguous(v, v.aval.shape) for v in program.inputs}
+        self.views: dict[Var, View] = {v: contiguous(v, in_memory(v.aval).shape) for v in program.inputs}
         self.kernels: list[Kernel] = []
         self.loops: dict[Shape, list[int]] = {}
         self.after: list[int] = []  # for each kernel the set (as bits) of kernels that it comes after, itself included
@@ -98,32 +101,25 @@ class _Scheduler:
             loop.reductions.append(e)
             loop.axes = axes
             self._define(out, k)
-        elif kind in ("loop", "branch"):
+        elif kind in CONTROL:
             self._place_control(e)
         elif kind != "dot" or not self._place_product(e):
             self._place_whole(e)
 
     def _place_control(self, e: Equation) -> None:
-        """A loop or branch: its operands in C order."""
+        """A loop or branch, or another operation on stacks: its operands in C order."""
         inputs = tuple([self._in_order(a) for a in e.inputs])
-        plain = [a for a in inputs if not isinstance(a.aval, Stack)]
-        makers = 0
-        for a in inputs:
-            if isinstance(a.aval, Stack):
-                makers |= self.writers[a]  # type: ignore[index]
-        k = self._new(Control(e.replace(inputs=inputs)), plain, makers)
+        k = self._new(Control(e.replace(inputs=inputs)), inputs)
         for out in e.outputs:
-            if isinstance(out.aval, Stack):
-                self.writers[out] = 1 << k
-            else:
-                self._define(out, k)
+            self._define(out, k)
 
     def _in_order(self, a: Atom) -> Atom:
         """A value that lies in memory in C order: itself, or a copy."""
-        if isinstance(a, Literal) or isinstance(a.aval, Stack):
+        if isinstance(a, Literal):
             return a
         self.store(a)
-        if replace(self.views[a], offset=0) == contiguous(self.views[a].root, a.aval.shape):
+        view = self.views[a]
+        if isinstance(a.aval, Stack) or replace(view, offset=0) == contiguous(view.root, a.aval.shape):
             return a
         copy = Var(a.aval)
         self.write(Write(a, contiguous(copy, a.aval.shape)), copy)
@@ -356,9 +352,10 @@ class _Scheduler:
         positions = [s.position for s in write.starts]
         k = self.join(write.target.shape, (write.value,), (), after, positions)
         self._loop(k).writes.append(write)
-        self.views.setdefault(out, contiguous(out, out.aval.shape))
+        shape = in_memory(out.aval).shape
+        self.views.setdefault(out, contiguous(out, shape))
         self.writers[out] = self.writers.get(out, 0) | 1 << k
-        self.buffers[out] = out.aval.shape
+        self.buffers[out] = shape
 
     def store(self, atom: Atom) -> None:
         """Make sure that a value is in memory."""
@@ -371,8 +368,9 @@ class _Scheduler:
 
     def _define(self, out: Var, k: int) -> None:
         """`out` is stored by kernel `k` as a whole."""
-        self.views[out] = contiguous(out, out.aval.shape)
-        self.buffers[out] = out.aval.shape
+        shape = in_memory(out.aval).shape
+        self.views[out] = contiguous(out, shape)
+        self.buffers[out] = shape
         self.writers[out] = 1 << k
 
     # -- joining
@@ -471,15 +469,19 @@ class _Scheduler:
         taken: set[Any] = set(self.program.inputs)
         out: list[Var] = []
         for a in self.program.outputs:
+            held = in_memory(a.aval)
             if isinstance(a, Var):
                 view = self.views[a]
-                if view.root not in taken and view.is_contiguous and view.root.aval.size == a.aval.size:
+                if view.root not in taken and view.is_contiguous and in_memory(view.root.aval).size == held.size:
                     self.store(a)
                     taken.add(view.root)
                     out.append(view.root)
                     continue
-            root = Var(a.aval)
-            self.write(Write(a, contiguous(root, a.aval.shape)), root)
+            root, value = Var(a.aval), a
+            if isinstance(a.aval, Stack):
+                value = Var(held)
+                self.views[value] = self.views[a]  # type: ignore[index]
+            self.write(Write(value, contiguous(root, held.shape)), root)
             out.append(root)
         return out
 

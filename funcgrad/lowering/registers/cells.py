@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from funcgrad.core.ir import Aval
+from funcgrad.core.ir import Aval, Stack
 from funcgrad.lowering.builder import Builder, Value, make_type
 from funcgrad.ops.scalar import element_of
 
@@ -57,40 +56,23 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """How the rows of a stack lie in a growing buffer.
-
-    Attributes
-    ----------
-    buffer
-        Address of the buffer: where its data are, and how many bytes they may take.
-    stride
-        Bytes from one row to the next.
-    offset
-        Bytes from the beginning of a row to the value of this stack.
-    inner
-        Of a stack of stacks: how the rows of the inner ones lie; the value is then the first of them, and how many.
-    """
-
-    buffer: Any
-    stride: int
-    offset: int
-    inner: Layout | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class StackCell:
-    """A stack: the rows `first` ... ``first + count - 1`` of a buffer."""
+    """A stack: rows `first` ... ``first + count - 1`` of the growing buffer whose description lies at `slot`."""
 
+    slot: Value
     first: Value
     count: Value
-    layout: Layout
-    aval: Aval
+    aval: Stack
+
+    @property
+    def words(self) -> tuple[Value, Value, Value]:
+        """The integers that it consists of."""
+        return self.slot, self.first, self.count
 
 
 Cell = list[Value] | Memory | StackCell
 
 
 def is_small(aval: Aval) -> bool:
-    """Whether values of this type are kept in registers."""
-    return 0 <= aval.size <= SMALL
+    """Whether values of this type are kept in registers; stacks are, as three integers."""
+    return isinstance(aval, Stack) or aval.size <= SMALL

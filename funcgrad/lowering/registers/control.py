@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from funcgrad.base.dtypes import INT
-from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var, make_aval
-from funcgrad.lowering.builder import Value, make_type
-from funcgrad.lowering.registers.cells import (
-    I64,
-    Layout,
-    Memory,
-    StackCell,
-    is_small,
-)
+from funcgrad.core.ir import Aval, Equation, Literal, Stack, Var
+from funcgrad.lowering.builder import Value
+from funcgrad.lowering.registers.cells import I64, Memory, StackCell, is_small
 from funcgrad.lowering.registers.emitter import Straight
+from funcgrad.lowering.registers.stacks import (
+    OUT_OF_MEMORY,
+    Carried,
+    Handed,
+    Owned,
+    Reader,
+    in_memory,
+    load_stack,
+    store_stack,
+)
 
-BIT = make_type("i1")
-BUFFER_WORDS = 3  # of a growing buffer: address, bytes, rows
-BUFFER = Aval((BUFFER_WORDS,), INT)  # of growing buffers, and of nothing else: an object of its own
-
-GROW = """define internal i1 @grow(ptr %buffer, i64 %bytes) #0 {
-entry:
-  %data = load ptr, ptr %buffer
-  %cp = getelementptr i64, ptr %buffer, i64 1
-  %old = load i64, ptr %cp
-  %double = shl i64 %old, 1
-  %more = icmp ugt i64 %double, %bytes
-  %least = select i1 %more, i64 %double, i64 %bytes
-  %tiny = icmp ult i64 %least, 4096
-  %size = select i1 %tiny, i64 4096, i64 %least
-  %new = call ptr @realloc(ptr %data, i64 %size)
-  %null = icmp eq ptr %new, null
-  br i1 %null, label %none, label %done
-none:
-  ret i1 false
-done:
-  store ptr %new, ptr %buffer
-  store i64 %size, ptr %cp
-  ret i1 true
-}
-"""
-OUT_OF_MEMORY = -1
+T = TypeVar("T", bound=Owned)
 INTERRUPTED = -2
 UNWATCHED = 1000  # trips of a loop that does not look for Ctrl-C
 
@@ -67,38 +44,39 @@ class Control(Straight):
         n = self.registers(cells[0])[0]
         fixed = [self._settled(c, v.aval) for c, v in zip(cs, body.inputs[1:], strict=False)]
         start = [self._settled(k, v.aval) for k, v in zip(ks, body.inputs[1 + consts :], strict=False)]
-        handed = e.outputs[carry:]
+        ys = e.outputs[carry:]
         elems = body.out_avals[carry:]
-        stack = self._stack(e) if any([isinstance(v.aval, Stack) for v in handed]) else None
-        targets: list[Any] = []
-        for v, place in zip(handed, places[carry:], strict=True):
-            targets.append(None if isinstance(v.aval, Stack) else place or self.allocate(v.aval))
+        numbers = {j: k for k, j in enumerate([j for j, v in enumerate(ys) if isinstance(v.aval, Stack)])}
+        handed = self._owned(Handed, [ys[j].aval for j in numbers])
+        held = [j for j, v in enumerate(e.outputs[:carry]) if isinstance(v.aval, Stack)]
+        carried = self._owned(Carried, [e.outputs[j].aval for j in held], 2)
+        targets = [
+            place or self.allocate(v.aval) if j not in numbers else None
+            for j, (v, place) in enumerate(zip(ys, places[carry:], strict=True))
+        ]
+        if handed is not None:
+            handed.begin()
+            if not p["test"]:
+                handed.reserve(n)
 
-        if stack is not None and not p["test"]:
-            stack.reserve(n)
-
-        def trip(i: Value, t: Value, carried: list[Any]) -> list[Any]:
+        def trip(i: Value, t: Value, now: list[Any]) -> list[Any]:
             rows = [self._row(x, i, v.aval) for x, v in zip(xs, body.inputs[1 + consts + carry :], strict=True)]
-            marks = dict(self.marks)
-            outs = self.run(body, [[i], *fixed, *carried, *rows])
-            self._release(body, marks)
-            if stack is not None:
-                if p["test"]:
-                    stack.reserve(self.b.iadd(t, 1))
-                stack.begin(i)
+            outs = self.run(body, [[i], *fixed, *now, *rows])
+            if handed is not None and p["test"]:
+                handed.reserve(self.b.iadd(t, 1))
             for j, (out, target, elem) in enumerate(zip(outs[carry:], targets, elems, strict=True)):
-                if target is None:
-                    stack.push(j, out)
-                else:
+                if target is not None:
                     self._store_row(target.row(self.b, i, elem), out)
-            return [self._settled(c, a) for c, a in zip(outs[:carry], body.out_avals, strict=False)]
+                elif handed is not None:
+                    self._hand_out(handed, numbers[j], i, out)
+            outs = [self._settled(c, a) for c, a in zip(outs[:carry], body.out_avals, strict=False)]
+            return outs if carried is None else self._take_over(carried, held, outs)
 
         count, final = self._repeat(n, start, trip, bool(p["test"]), bool(p["reverse"]))
-        results: list[Any] = []
-        for j, target in enumerate(targets):
-            results.append(target if target is not None else stack.cell(j, count, handed[j].aval))
-        if stack is not None:
-            stack.close(count)
+        results: list[Any] = [
+            handed.cell(numbers[j], count) if handed is not None and target is None else target
+            for j, target in enumerate(targets)
+        ]
         return [*final, *results]
 
     def _settled(self, cell: Any, aval: Aval) -> Any:
@@ -106,6 +84,8 @@ class Control(Straight):
         return self.registers(cell) if not isinstance(aval, Stack) and is_small(aval) else cell
 
     def _rows(self, cell: Any, atom: Any) -> Any:
+        if isinstance(cell, StackCell):
+            return Reader(self.b, cell)
         if isinstance(cell, list) and not isinstance(atom.aval, Stack):
             return self.memory(cell, atom.aval) if not isinstance(atom, Literal) else atom
         return cell
@@ -114,8 +94,10 @@ class Control(Straight):
         """Element `i` of xs."""
         if isinstance(x, Literal):
             return self.constants(Literal(x.value, aval)) if is_small(aval) else Literal(x.value, aval)
-        row = self._stack_row(x, i, aval) if isinstance(x, StackCell) else x.row(self.b, i, aval)
-        return self._settled(row, aval)
+        if not isinstance(x, Reader):
+            return self._settled(x.row(self.b, i, aval), aval)
+        place = x.row(self.b, i)
+        return load_stack(self.b, place, aval) if isinstance(aval, Stack) else self._settled(Memory(place, aval), aval)
 
     def _store_row(self, target: Memory, cell: Any) -> None:
         for k, v in enumerate(self.registers(cell)):
@@ -191,38 +173,39 @@ class Control(Straight):
         b.lines += [f"  store i64 {INTERRUPTED}, ptr %status", "  br label %exit", f"go{k}:"]
         b.block = f"go{k}"
 
-    # -- growing buffers
+    # -- stacks
 
-    def parameter_of(self, root: Any) -> str:
-        """The parameter of this function for a growing buffer."""
-        return self.growing.setdefault(root, f"%g{len(self.growing)}")
+    def _owned(self, kind: type[T], avals: Sequence[Stack], sets: int = 1) -> T | None:
+        """Growing buffers of a loop for stacks of these types, if there are any."""
+        if not avals:
+            return None
+        self.failed = True
+        pointer = self.growing.setdefault(Var(Owned.type_for(avals, sets)), f"%g{len(self.growing)}")
+        return kind(self.b, pointer, avals, self._out_of_memory, sets)
 
-    def _stack(self, e: Equation) -> _Rows:
-        rows = _Rows(self, e)
-        self.marks[e] = rows
-        return rows
+    def _out_of_memory(self) -> None:
+        self.b.lines += [f"  store i64 {OUT_OF_MEMORY}, ptr %status", "  br label %exit"]
 
-    def _release(self, body: Program, before: dict[Any, Any]) -> None:
-        """Give back the rows of stacks that this trip made and does not hand out."""
-        handed = set(body.outputs)
-        for e, rows in list(self.marks.items()):
-            if e not in before:
-                if handed.isdisjoint(e.outputs):
-                    self.b.lines.append(f"  store i64 {rows.first.text}, ptr {rows.rows.text}")
-                del self.marks[e]
+    def _spilled(self, cell: StackCell) -> str:
+        """The address of a stack, in scratch memory."""
+        place = self.allocate(in_memory(cell.aval)).pointer
+        store_stack(self.b, place, cell)
+        return place
 
-    def _stack_row(self, x: StackCell, i: Value, aval: Aval) -> Any:
-        b = self.b
-        layout = x.layout
-        data = b.emit(I64, f"load ptr, ptr {self.parameter_of(layout.buffer)}")
-        row = b.iadd(x.first, i) if x.first.text != "0" else i
-        place = b.iadd(b.imul(row, layout.stride), layout.offset)
-        p = b.emit(I64, f"getelementptr i8, ptr {data.text}, i64 {place.text}")
-        if not isinstance(aval, Stack):
-            return Memory(p.text, aval)
-        pair = Memory(p.text, make_aval((2,), INT))
-        assert layout.inner is not None
-        return StackCell(pair.load(b, 0), pair.load(b, 1), layout.inner, aval)
+    def _hand_out(self, handed: Handed, j: int, i: Value, cell: Any) -> None:
+        """Store a value in row `i` of a stack."""
+        place = handed.row(j, i)
+        if isinstance(cell, StackCell):
+            handed.copy(j, self._spilled(cell), place, 1)
+        else:
+            self._store_row(Memory(place, handed.avals[j].elem), cell)
+
+    def _take_over(self, carried: Carried, held: Sequence[int], outs: list[Any]) -> list[Any]:
+        """The carry of the next trip, its stacks (those in `held`) in the buffers of the loop."""
+        places = [self.allocate(in_memory(a)).pointer for a in carried.avals]
+        carried.next([self._spilled(outs[j]) for j in held], places)
+        after = dict(zip(held, zip(places, carried.avals, strict=True), strict=True))
+        return [load_stack(self.b, *after[j]) if j in after else c for j, c in enumerate(outs)]
 
     # -- branches
 
@@ -241,11 +224,9 @@ class Control(Straight):
         for j, body in enumerate(branches):
             b.lines.append(f"case{k}.{j}:")
             b.block = f"case{k}.{j}"
-            marks = dict(self.marks)
             memo = dict(b.memo)
             outs = [self._settled(c, a) for c, a in zip(self.run(body, settled), body.out_avals, strict=True)]
             b.memo = memo
-            self._release(body, marks)
             b.lines.append(f"  br label %join{k}")
             ends.append((b.block, outs))
         b.lines.append(f"join{k}:")
@@ -276,84 +257,14 @@ class Control(Straight):
 
 def _flatten(cells: list[Any]) -> tuple[list[Value], Callable[[Sequence[Value]], list[Any]]]:
     """All registers of some cells, and the way back; what is in memory stays as it is."""
-    flat = [v for c in cells if isinstance(c, list) for v in c]
+    words = lambda c: c.words if isinstance(c, StackCell) else c if isinstance(c, list) else ()
+    flat = [v for c in cells for v in words(c)]
+
+    def again(c: Any, values: list[Value]) -> Any:
+        return StackCell(*values, c.aval) if isinstance(c, StackCell) else values if isinstance(c, list) else c
 
     def rebuild(values: Sequence[Value]) -> list[Any]:
         rest = iter(values)
-        return [[next(rest) for _ in c] if isinstance(c, list) else c for c in cells]
+        return [again(c, [next(rest) for _ in words(c)]) for c in cells]
 
     return flat, rebuild
-
-
-class _Rows:
-    """The rows that a loop of unknown length hands out, in one growing buffer."""
-
-    def __init__(self, emitter: Control, e: Equation) -> None:
-        self.emitter = emitter
-        self.elems = e.params["body"].out_avals[e.params["carry"] :]
-        root = Var(BUFFER)
-        self.buffer = emitter.parameter_of(root)
-        offsets, self.stride = _offsets([a for a, v in zip(self.elems, e.outputs[e.params["carry"] :], strict=True)
-                                         if isinstance(v.aval, Stack)])  # fmt: skip
-        rest = iter(offsets)
-        self.layouts = [Layout(root, self.stride, next(rest)) if isinstance(v.aval, Stack) else None
-                        for v in e.outputs[e.params["carry"] :]]  # fmt: skip
-        b = emitter.b
-        self.rows = b.emit(I64, f"getelementptr i64, ptr {self.buffer}, i64 2")
-        self.first = b.emit(I64, f"load i64, ptr {self.rows.text}")
-        emitter.failed = True
-
-    def reserve(self, count: Value) -> None:
-        """Room for `count` rows."""
-        b = self.emitter.b
-        b.shared.declares["declare ptr @realloc(ptr, i64)"] = None
-        b.need_function("grow", [I64, I64], [BIT], lambda: GROW)
-        need = b.imul(b.iadd(self.first, count), self.stride)
-        cp = b.emit(I64, f"getelementptr i64, ptr {self.buffer}, i64 1")
-        capacity = b.emit(I64, f"load i64, ptr {cp.text}")
-        full = b.gt(need, capacity)
-        b.count = n = b.count + 1
-        b.lines += [f"  br i1 {full.text}, label %grow{n}, label %room{n}", f"grow{n}:"]
-        b.lines.append(f"  %ok{n} = call i1 @grow(ptr {self.buffer}, i64 {need.text}) cold")
-        b.lines += [f"  br i1 %ok{n}, label %room{n}, label %full{n}", f"full{n}:"]
-        b.lines += [f"  store i64 {OUT_OF_MEMORY}, ptr %status", "  br label %exit", f"room{n}:"]
-        b.block = f"room{n}"
-
-    def begin(self, i: Value) -> None:
-        """The row of trip `i` is stored from now on."""
-        b = self.emitter.b
-        self.data = b.emit(I64, f"load ptr, ptr {self.buffer}")
-        self.base = b.imul(b.iadd(self.first, i), self.stride)
-
-    def push(self, j: int, cell: Any) -> None:
-        """Store the value of result `j` in the row."""
-        b, layout = self.emitter.b, self.layouts[j]
-        assert layout is not None
-        p = b.emit(I64, f"getelementptr i8, ptr {self.data.text}, i64 {b.iadd(self.base, layout.offset).text}")
-        if isinstance(cell, StackCell):
-            pair = Memory(p.text, make_aval((2,), INT))
-            pair.store(b, 0, cell.first)
-            pair.store(b, 1, cell.count)
-            self.layouts[j] = replace(layout, inner=cell.layout)
-        else:
-            self.emitter._store_row(Memory(p.text, self.elems[j]), cell)
-
-    def cell(self, j: int, count: Value, aval: Any) -> StackCell:
-        """Result `j` as a stack."""
-        layout = self.layouts[j]
-        assert layout is not None
-        return StackCell(self.first, count, layout, aval)
-
-    def close(self, count: Value) -> None:
-        """Note how many rows there are now."""
-        b = self.emitter.b
-        b.lines.append(f"  store i64 {b.iadd(self.first, count).text}, ptr {self.rows.text}")
-
-
-def _offsets(elems: Sequence[Aval]) -> tuple[list[int], int]:
-    """Where the values of a row begin, and the bytes of a row; the value of a stack is a pair of integers."""
-    offsets, at = [], 0
-    for a in elems:
-        offsets.append(at)
-        at += 16 if isinstance(a, Stack) else -(-a.size * a.dtype.itemsize // 8) * 8
-    return offsets, at

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import INT, Dtype
-from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, make_aval
+from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Stack, make_aval
 from funcgrad.lowering.builder import Builder, Value, constant, make_type
 from funcgrad.lowering.registers.cells import I64, Cell, Memory, StackCell, is_small, register_element
 from funcgrad.lowering.registers.kinds import kind_of
@@ -36,8 +36,7 @@ class Straight:
         self.b = b
         self.checks = checks
         self.scratch = 0  # bytes of scratch memory that the function needs
-        self.growing: dict[Any, str] = {}  # growing buffers, and the parameter with the address of each
-        self.marks: dict[Any, Any] = {}  # the loops of this body that hand out stacks
+        self.growing: dict[Any, str] = {}  # descriptions of growing buffers, and the parameters with their addresses
         self.mask: Value | None = None  # the lanes that are running, if not all are
         self.failed = False  # whether a check or a growing buffer can leave the function
 
@@ -300,3 +299,8 @@ class Straight:
     def _stack_length(self, e: Equation, cells: list[Any]) -> list[Cell]:
         assert isinstance(cells[0], StackCell)
         return [[cells[0].count]]
+
+    def _stack_empty(self, e: Equation, cells: list[Any]) -> list[Cell]:
+        aval = e.outputs[0].aval
+        assert isinstance(aval, Stack)
+        return [StackCell(*[constant(I64, 0)] * 3, aval)]

@@ -10,9 +10,10 @@ from funcgrad.core.ir import Equation, Literal, Stack, Var, make_aval
 from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.nests import STATUS, KernelText
-from funcgrad.lowering.registers.cells import I64, Layout, Memory, StackCell, is_small, memory_element, register_element
+from funcgrad.lowering.registers.cells import I64, Memory, StackCell, is_small, memory_element, register_element
 from funcgrad.lowering.registers.control import Control
-from funcgrad.lowering.registers.kinds import side_by_side
+from funcgrad.lowering.registers.kinds import kind_of, side_by_side
+from funcgrad.lowering.registers.stacks import in_memory, load_stack, store_stack
 
 BYTE = np.dtype(np.uint8)
 SIDE_BY_SIDE = 4  # vectors of rows that loop together: each waits for its own divisions and products
@@ -21,13 +22,12 @@ SIDE_BY_SIDE = 4  # vectors of rows that loop together: each waits for its own d
 def control_text(
     e: Equation,
     views: dict[Var, View],
-    stacks: dict[Var, Layout],
     target: Target,
     shared: Shared,
     checks: list[Equation],
 ) -> KernelText:
-    """The function of a loop or branch; notes in `stacks` how the stacks it hands out lie."""
-    return _Kernel(e, views, stacks, target, shared, checks).run()
+    """The function of a loop or branch, or of another operation on stacks."""
+    return _Kernel(e, views, target, shared, checks).run()
 
 
 class _Kernel:
@@ -35,12 +35,11 @@ class _Kernel:
         self,
         e: Equation,
         views: dict[Var, View],
-        stacks: dict[Var, Layout],
         target: Target,
         shared: Shared,
         checks: list[Equation],
     ) -> None:
-        self.e, self.views, self.stacks = e, views, stacks
+        self.e, self.views = e, views
         self.lanes = self._lanes(target)
         self.b = Builder(target, self.lanes, shared)
         self.emitter = Control(self.b, checks)
@@ -52,16 +51,15 @@ class _Kernel:
             self._side_by_side()
         else:
             cells = [self._operand(a) for a in e.inputs]
-            places = [None if isinstance(v.aval, Stack) else self._whole(v) for v in e.outputs]
+            places = [self._whole(v) for v in e.outputs]
             if e.primitive.traits.kind == "loop":
-                cells = self._own(cells, places)
-                results = emitter.loop(e, cells, places)
+                results = emitter.loop(e, self._own(cells, places), places)
             else:
-                (results,) = [emitter._branch(e, cells)]
-            for v, place, cell in zip(e.outputs, places, results, strict=True):
+                results = getattr(emitter, "_" + kind_of(e))(e, cells)
+            for place, cell in zip(places, results, strict=True):
                 if isinstance(cell, StackCell):
-                    self.stacks[v] = cell.layout
-                elif place is not None and cell is not place:
+                    store_stack(b, place.pointer, cell)
+                elif cell is not place:
                     for k, value in enumerate(emitter.registers(cell)):
                         place.store(b, k, value)
         return self._text()
@@ -85,25 +83,22 @@ class _Kernel:
     def _operand(self, a: Any) -> Any:
         if isinstance(a, Literal):
             return self.emitter.constants(a) if is_small(a.aval) else a
-        if isinstance(a.aval, Stack):
-            layout = self.stacks[a]
-            buffer = self.emitter.parameter_of(layout.buffer)
-            rows = self.b.emit(I64, f"getelementptr i64, ptr {buffer}, i64 2")
-            return StackCell(constant(I64, 0), self.b.emit(I64, f"load i64, ptr {rows.text}"), layout, a.aval)
         view = self.views[a]
+        if isinstance(a.aval, Stack):
+            return load_stack(self.b, self._pointer(view.root), a.aval)
         whole = Memory(self._pointer(view.root), a.aval)
         return Memory(whole.at(self.b, view.offset), a.aval)
 
     def _whole(self, v: Var) -> Memory:
-        return Memory(self._pointer(v), v.aval)
+        return Memory(self._pointer(v), in_memory(v.aval))
 
-    def _own(self, cells: list[Any], places: list[Memory | None]) -> list[Any]:
+    def _own(self, cells: list[Any], places: list[Memory]) -> list[Any]:
         """The operands, with large carries copied to where their results are to be."""
         consts, carry = self.e.params["consts"], self.e.params["carry"]
         out = list(cells)
         for j in range(carry):
             k, place = 1 + consts + j, places[j]
-            if place is None or is_small(place.aval):
+            if is_small(place.aval):
                 continue
             self._copy(cells[k], place)
             out[k] = place

@@ -19,7 +19,10 @@ def kind_of(e: Equation) -> str:
 
 
 def fits(e: Equation) -> bool:
-    """Whether a loop or branch of a flat Program can be straight-line code; its operands are in memory."""
+    """Whether a loop or branch of a flat Program can be straight-line code; its operands are in memory.
+
+    So can other operations on stacks.
+    """
     body = _Body()
     owned = set(e.inputs)  # large carries, constants too, are copied to where their results are to be
     return body.equation(e, owned, set()) and body.cost <= MOST
@@ -48,7 +51,7 @@ class _Body:
             if not self.equation(e, dying, owner):
                 return None
             for v in e.outputs:
-                if not isinstance(v.aval, Stack) and not is_small(v.aval):
+                if not is_small(v.aval):
                     found = _successor(e, v)
                     if found in owner:
                         owner[v] = owner[found]
@@ -60,7 +63,7 @@ class _Body:
             return False
         kind = kind_of(e)
         self.cost += sum([max(v.aval.size, 1) for v in e.outputs if is_small(v.aval)])
-        small = lambda atoms: all([is_small(a.aval) and not isinstance(a.aval, Stack) for a in atoms])
+        small = lambda atoms: all([is_small(a.aval) for a in atoms])
         if kind == "elementwise":
             return e.primitive.emit is not None and small((*e.inputs, *e.outputs))
         if kind == "check":
@@ -77,7 +80,7 @@ class _Body:
         if kind in ("update", "scatter"):
             x = e.inputs[0]
             return x.aval.size > 0 and small(e.inputs[1:]) and (small((x,)) or x in dying)
-        if kind == "stack_length":
+        if kind in ("stack_length", "stack_empty"):
             return True
         if kind == "loop":
             return self._loop(e, dying)
@@ -91,9 +94,7 @@ class _Body:
         outer = e.inputs[1 + consts : 1 + consts + carry]
         inner = body.inputs[1 + consts : 1 + consts + carry]
         large = [not is_small(v.aval) for v in inner]
-        if any([isinstance(v.aval, Stack) for v in inner]) or any(
-            [not is_small(a) and not isinstance(a, Stack) for a in body.out_avals[carry:]]
-        ):
+        if any([not is_small(a) for a in body.out_avals[carry:]]):
             return False
         if any([f and a not in dying for a, f in zip(outer, large, strict=True)]):
             return False
