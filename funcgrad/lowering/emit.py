@@ -14,18 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from funcgrad.core.ir import Atom, Equation, Program, Stack, Var
+from funcgrad.core.ir import Aval, Equation, Program, Stack, Var
 from funcgrad.lowering import blas, tile
 from funcgrad.lowering.bodies import BodyKernels, fits_in_kernels
 from funcgrad.lowering.buffers import Layout, layout
-from funcgrad.lowering.builder import Shared, Target
+from funcgrad.lowering.builder import Builder, Shared, Target
 from funcgrad.lowering.donation import copied, in_place, updates
 from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, Schedule, Walk, touched
 from funcgrad.lowering.loops import loop_text
 from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.registers.kernel import control_text
 from funcgrad.lowering.registers.kinds import fits
-from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED, Growing
+from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED, Growing, hand_over, need_copy
 from funcgrad.lowering.schedule import CONTROL, schedule
 from funcgrad.lowering.walks import scatter_text, walk_text
 from funcgrad.ops.scalar import ELEMENTS
@@ -63,19 +63,18 @@ EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update")
 """Kinds all of whose operations have a native form; see `native_form` for the others."""
 
 
-def native_type(atom: Atom) -> bool:
-    """Whether native code can hold values of this type, other than inside loops."""
-    return atom.aval.dtype.name in ELEMENTS and not isinstance(atom.aval, Stack)
+def native_type(aval: Aval) -> bool:
+    """Whether native code can hold values of this type."""
+    return aval.dtype.name in ELEMENTS
 
 
 def native_form(e: Equation) -> bool:
     """Whether an equation of a flat Program can be emitted."""
     kind = e.primitive.traits.kind
-    if kind in CONTROL:
-        typed = all([a.aval.dtype.name in ELEMENTS for a in (*e.inputs, *e.outputs)])
-        return typed and (fits(e) or fits_in_kernels(e, native_form))
-    if not all([native_type(a) for a in (*e.inputs, *e.outputs)]):
+    if not all([native_type(a.aval) for a in (*e.inputs, *e.outputs)]):
         return False
+    if kind in CONTROL:
+        return fits(e) or fits_in_kernels(e, native_form)
     if kind == "elementwise":
         return e.primitive.emit is not None
     if kind in ("reduce", "argreduce"):
@@ -198,6 +197,8 @@ def functions_of(s: Schedule, target: Target, arguments: Sequence[Var | None] = 
     """
     kernels = Kernels(target)
     calls, results = kernels.calls(s, arguments)
+    if any([isinstance(r.aval, Stack) for r in results]):
+        need_copy(Builder(target, 1, kernels.shared))
     declares, imports = kernels.imports()
     text = "\n".join([*declares, kernels.shared.text(), *kernels.texts])
     level = 1 if kernels.loops else 0
@@ -223,7 +224,8 @@ def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Modul
     places = layout(s, [roots for _, roots in f.calls], {*slots, *growing}, words * 8)
     offsets = {root: place.offset for root, place in places.places.items()}
     offsets |= {r: 8 * sum([q.aval.size for q in growing[:i]]) for i, r in enumerate(growing)}
-    driver = _driver(f.calls, slots, offsets, words, "interrupt" in f.imports)
+    out = [(slots[r], r.aval) for r in f.results if isinstance(r.aval, Stack)]
+    driver = _driver(f.calls, slots, offsets, out, words, "interrupt" in f.imports)
     text = "\n".join([f.text, driver, ATTRIBUTES, ""])
     return Module(text, places, f.imports, f.level, f.checks)
 
@@ -231,8 +233,15 @@ def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Modul
 PART = 64  # calls of one function of the driver: code generation is superlinear in the length of a function
 
 
-def _driver(calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int], words: int, watched: bool) -> str:
-    """``@program``, and the parts that it calls in turn."""
+def _driver(
+    calls: Sequence[Call],
+    slots: dict[Any, int],
+    offsets: dict[Any, int],
+    stacks: Sequence[tuple[int, Stack]],
+    words: int,
+    watched: bool,
+) -> str:
+    """``@program``, and the parts that it calls in turn; results that are stacks are handed over last."""
     parts = [calls[i : i + PART] for i in range(0, len(calls), PART)]
     texts = [_part(n, part, slots, offsets) for n, part in enumerate(parts)]
     name = "run" if words or watched else "program"
@@ -243,6 +252,9 @@ def _driver(calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int
         if any([STATUS in roots for _, roots in part]):
             lines.append(f"  %bad{n} = icmp ne i64 %s{n}, 0")
             lines += [f"  br i1 %bad{n}, label %fail{n}, label %go{n}", f"fail{n}:", f"  ret i64 %s{n}", f"go{n}:"]
+    for n, (slot, aval) in enumerate(stacks):
+        lines += [f"  %o{n}a = getelementptr ptr, ptr %args, i64 {slot}", f"  %o{n} = load ptr, ptr %o{n}a"]
+        lines += hand_over(f"%o{n}", aval, n)
     lines += ["  ret i64 0", "}"]
     return "\n".join([*texts, *lines, *(_around(words, watched) if name == "run" else []), ""])
 

@@ -19,9 +19,10 @@ import numpy as np
 
 from funcgrad.base.errors import FuncgradError, ProgramError
 from funcgrad.core.evaluate import set_execute
-from funcgrad.core.ir import Literal, Program, make_aval
+from funcgrad.core.ir import Aval, Literal, Program, Stack, make_aval
+from funcgrad.core.stacked import Stacked
 from funcgrad.core.trace import eagerly
-from funcgrad.lowering import blas
+from funcgrad.lowering import blas, stack_values
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.dump import dump_module, dump_program
 from funcgrad.lowering.emit import emit
@@ -57,30 +58,35 @@ class Native:
         self.arena = module.arena.size
         self.checks = module.checks
         self.arenas = ArenaPool(self.arena) if self.arena else None
-        self.inputs = [(v.aval.shape, v.aval.dtype) for v in program.inputs]
-        self.outputs = [(a.aval.shape, a.aval.dtype) for a in program.outputs]
+        self.inputs = [v.aval for v in program.inputs]
+        self.outputs = [a.aval for a in program.outputs]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Fresh results; `args` are arrays or scalars of the input types."""
-        held = [_readable(x, shape, dtype) for x, (shape, dtype) in zip(args, self.inputs, strict=True)]
-        results = [np.empty(shape, dtype) for shape, dtype in self.outputs]
+        """Fresh results; `args` are arrays, scalars or stacks of the input types."""
+        held = [_readable(x, aval) for x, aval in zip(args, self.inputs, strict=True)]
+        results = [stack_values.blank(a) if isinstance(a, Stack) else np.empty(a.shape, a.dtype) for a in self.outputs]
         table = np.empty(2 + len(held) + len(results), np.uint64)
         status = np.zeros(8, np.int64)
-        for i, x in enumerate((*held, *results)):
+        for i, x in enumerate((*[x for x, _ in held], *results)):
             table[i + 2] = x.ctypes.data
         arena = self.arenas.take() if self.arenas is not None else 0
         table[0], table[1] = arena, status.ctypes.data
         intact = True
         try:
-            code = self.function(table.ctypes.data)
+            try:
+                code = self.function(table.ctypes.data)
+            finally:
+                if self.arenas is not None:
+                    intact = self.arenas.give(arena)
+            if not intact:
+                code = DAMAGED
+            if code:
+                self.fail(code, *status.tolist())
+            return [_result(x, a) for x, a in zip(results, self.outputs, strict=True)]
         finally:
-            if self.arenas is not None:
-                intact = self.arenas.give(arena)
-        if not intact:
-            code = DAMAGED
-        if code:
-            self.fail(code, *status.tolist())
-        return [x if x.ndim else x[()] for x in results]
+            for x, a in zip(results, self.outputs, strict=True):
+                if isinstance(a, Stack):
+                    stack_values.release(x)
 
     def fail(self, code: int, *status: int) -> NoReturn:
         """Raise the error of the check that failed, or say that the code wrote behind its arena."""
@@ -109,12 +115,22 @@ def address_of(name: str) -> int:
     return blas.address(name)
 
 
-def _readable(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """`x` as an array that native code may read: contiguous, aligned, of exactly this type."""
+def _readable(x: Any, aval: Aval) -> tuple[Any, Any]:
+    """`x` as an array that native code may read, contiguous, aligned, of exactly this type; and what it points to."""
+    if isinstance(x, Stacked):
+        if x.aval != aval:
+            raise ProgramError(f"machine code for {aval} was given {x.aval}")
+        return stack_values.lent(x)
     out = np.asarray(x)
-    if out.shape != shape or out.dtype != dtype:
-        raise ProgramError(f"machine code for {make_aval(shape, dtype)} was given {make_aval(out.shape, out.dtype)}")
-    return out if out.flags.c_contiguous and out.flags.aligned else np.array(out, order="C")
+    if out.shape != aval.shape or out.dtype != aval.dtype:
+        raise ProgramError(f"machine code for {aval} was given {make_aval(out.shape, out.dtype)}")
+    return out if out.flags.c_contiguous and out.flags.aligned else np.array(out, order="C"), None
+
+
+def _result(x: Any, aval: Aval) -> Any:
+    if isinstance(aval, Stack):
+        return stack_values.taken(x, aval)
+    return x if x.ndim else x[()]
 
 
 class Executable:

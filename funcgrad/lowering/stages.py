@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from funcgrad.base.errors import FuncgradError, UnsupportedError
-from funcgrad.core.ir import Equation, Literal, Program, Stack, Var, holds_raising
+from funcgrad.core.ir import Equation, Literal, Program, Var, holds_raising
 from funcgrad.lowering.builder import Target
 from funcgrad.lowering.emit import Module, emit, native_form, native_type
 from funcgrad.lowering.machine import assembly, header, host
@@ -77,7 +77,7 @@ class Stage:
 def is_native(program: Program) -> bool:
     """Whether a flat Program is one native module as it stands."""
     return all([native_form(e) for e in program.equations]) and all(
-        [native_type(a) for a in (*program.inputs, *program.outputs)]
+        [native_type(a.aval) for a in (*program.inputs, *program.outputs)]
     )
 
 
@@ -95,8 +95,7 @@ def stages(program: Program) -> list[Stage]:
         raises = e.primitive.traits.may_raise or holds_raising(e)
         if effect or raises:
             least = max(least, effects, raising if effect else 0)
-        native = native_form(e) and not any([isinstance(a.aval, Stack) for a in (*e.inputs, *e.outputs)])
-        at = least if (least % 2 == 0) == native else least + 1
+        at = least if (least % 2 == 0) == native_form(e) else least + 1
         effects, raising = max(effects, at) if effect else effects, max(raising, at) if raises else raising
         groups.setdefault(at, []).append(e)
         for v in e.outputs:

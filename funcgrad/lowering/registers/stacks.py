@@ -23,7 +23,7 @@ from funcgrad.lowering.registers.cells import I64, StackCell
 
 WORDS = 3  # of a stack in memory
 START, STRIDE, ROWS, CAPACITY, OWNED, DESCRIPTION = range(6)  # the words of a description, and how many they are
-OUT_OF_MEMORY = -1
+OUT_OF_MEMORY = -3  # -1 is what an entry returns for a damaged arena, -2 an interrupt
 BIT = make_type("i1")
 LEAST = 4096  # bytes of the rows that a growing buffer has room for at least, if it has any
 
@@ -175,10 +175,24 @@ def _need_grow(b: Builder) -> None:
     b.need_function("grow", [I64] * 3, [BIT], lambda: GROW)
 
 
-def _need_copy(b: Builder) -> None:
+def need_copy(b: Builder) -> None:
+    """Put the function that copies stacks into the module."""
     _need_grow(b)
     b.shared.declares["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
     b.need_function("copy_stack", [I64] * 6, [BIT], lambda: COPY)
+
+
+def hand_over(place: str, aval: Stack, n: int) -> list[str]:
+    """Copy the rows of a stack that is a result to where the caller wants them: its descriptions follow at `place`."""
+    return [
+        f"  %into{n} = getelementptr i64, ptr {place}, i64 {WORDS}",
+        f"  %over{n} = call i1 @copy_stack(ptr {place}, ptr {place}, ptr %into{n}, ptr %into{n}, "
+        f"i64 {depth_of(aval)}, i64 {_leaf(aval)})",
+        f"  br i1 %over{n}, label %given{n}, label %short{n}",
+        f"short{n}:",
+        f"  ret i64 {OUT_OF_MEMORY}",
+        f"given{n}:",
+    ]
 
 
 # -- one stack
@@ -275,7 +289,7 @@ class Owned:
         Of several sets, the rows go to `part`, and the stack names the first: they are to change places.
         """
         b, aval = self.b, self.avals[j]
-        _need_copy(b)
+        need_copy(b)
         into, named = self.description(j, level, part), self.description(j, level)
         operands = f"ptr {source}, ptr {target}, ptr {into}, ptr {named}, i64 {depth_of(aval) - level}"
         must(b, b.emit(BIT, f"call i1 @copy_stack({operands}, i64 {_leaf(aval)})"), self.fail)
