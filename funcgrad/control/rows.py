@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.errors import RuleError
-from funcgrad.control.assemble import apply, assemble, empty_p
+from funcgrad.control.assemble import apply, assemble, empty_p, zero
 from funcgrad.control.loop import INDEX, elem_of, links, loop, loop_p, parts
 from funcgrad.core.ir import Aval, Program, Stack, stack_of
 from funcgrad.core.links import fixpoint
 from funcgrad.core.primitive import Flags, Primitive, Traits
 from funcgrad.core.stacked import Stacked, stacked
 from funcgrad.core.trace import Tracer, bind, bind1
-from funcgrad.ops.broadcasting import align, reshape
+from funcgrad.ops.arithmetic import add, select
+from funcgrad.ops.broadcasting import align, broadcast, reshape
+from funcgrad.ops.comparison import eq
 from funcgrad.ops.extrema import maximum
 from funcgrad.ops.op import accumulate, aval_of, set_add_stacks
 from funcgrad.ops.windows import dynamic_slice
@@ -34,6 +35,34 @@ length_p.abstract = lambda x: (INDEX,)
 length_p.evaluate = lambda x: (np.int64(len(x)),)
 length_p.jvp = lambda primal, primals, tangents: (primal(), (None,))
 length_p.decline("transpose", "a length has no derivative")
+
+element_p = Primitive("stack_element", Traits(kind="stack_element"), "One value of a stack; zero beyond its end.")
+
+
+def _only(ct: Any, i: Any) -> Any:
+    """The stack of a value at `i` and zeros before it."""
+
+    def pick(j: Any, i: Any, ct: Any) -> list[Any]:
+        if not isinstance(_type(ct), Stack):
+            return [select(broadcast(eq(i, j), ct.aval.shape, ()), ct, zero(ct.aval))]
+        n = select(eq(i, j), bind1(length_p, ct), np.int64(0))
+        return [loop(assemble("same", [INDEX, _type(ct).elem], lambda _, x: [x]), n, [], [], [ct])[0]]
+
+    return loop(assemble("only", [INDEX, INDEX, _type(ct)], pick), add(i, np.int64(1)), [i, ct], [], [])[0]
+
+
+def _element_batch(size: int, args: Any, dims: Any) -> Any:
+    d, rows = dims
+    if rows is not None or d == -1:
+        return lanes(size, element_p, args, dims, {})
+    return bind(element_p, *args), (d if d >= 0 else d + 1,)
+
+
+element_p.abstract = lambda x, i: (x.elem,)
+element_p.evaluate = lambda x, i: (x.at(int(i)),)
+element_p.jvp = lambda primal, primals, tangents: (primal(), (bind1(element_p, tangents[0], primals[1]),))
+element_p.transpose = lambda cts, x, i: [_only(cts[0], i), None]
+element_p.batch = _element_batch
 
 empty_p.abstract = lambda elem: (stack_of(elem),)
 empty_p.evaluate = lambda elem: (stacked([], elem),)
@@ -93,15 +122,15 @@ def _turned(a: Any, d: int) -> bool:
 
 
 def _row_of_stack(x: Any, d: int, i: Any) -> Any:
-    """One row of a stack whose rows lie inside its values: the stack of that row's values."""
+    """One row of a stack whose rows lie inside its values, which may be stacks: the stack of that row's values."""
     elem = _type(x).elem
 
     def pick(_: Any, row: Any, value: Any) -> list[Any]:
-        if isinstance(elem, Stack):
-            if d < 0:
-                raise RuleError("vmap: rows of a stack inside of stacks cannot be taken one by one")
-            return [_row_of_stack(value, d, row)]
-        return [_take(value, d, row)]
+        if not isinstance(elem, Stack):
+            return [_take(value, d, row)]
+        if d == -2:  # the value is the stack of what the rows have
+            return [bind1(element_p, value, row)]
+        return [_row_of_stack(value, d if d >= 0 else d + 1, row)]
 
     body = assemble("row", [INDEX, INDEX, elem], pick)
     return loop(body, bind1(length_p, x), [i], [], [x])[0]
@@ -194,4 +223,4 @@ def _length_batch(size: int, args: Any, dims: Any) -> Any:
 
 length_p.batch = _length_batch
 
-__all__ = ["lanes"]
+__all__ = ["element_p", "lanes"]

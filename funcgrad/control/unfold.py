@@ -15,7 +15,7 @@ from funcgrad.control.assemble import apply, zero
 from funcgrad.control.branch import branch_p
 from funcgrad.control.call import call_p
 from funcgrad.control.loop import loop_p
-from funcgrad.control.rows import lanes
+from funcgrad.control.rows import element_p, lanes
 from funcgrad.core.ir import Aval, Program, Stack, make_aval, stack_of, tangent_aval
 from funcgrad.core.primitive import Linear, Primitive, Traits
 from funcgrad.core.stacked import stacked
@@ -52,7 +52,7 @@ def _loop(
 
 def _row(x: Any, i: int) -> Any:
     if isinstance(x.aval, Stack):
-        return bind1(element_p, x, i=i)
+        return bind1(element_p, x, np.int64(i))
     shape = x.aval.shape[1:]
     return reshape(slice_(x, (i, *[0] * len(shape)), (i + 1, *shape), (1,) * (len(shape) + 1)), shape)
 
@@ -69,7 +69,6 @@ def _rows(values: list[Any], elem: Aval, length: int | None) -> Any:
 
 
 collect_p = Primitive("stack_collect", Traits(kind="stack"), "The stack of some values of one type.")
-element_p = Primitive("stack_element", Traits(kind="stack"), "One value of a stack; zero beyond its end.")
 
 
 def _collect_jvp(primal: Any, primals: Any, tangents: Any, *, elem: Aval) -> Any:
@@ -78,7 +77,7 @@ def _collect_jvp(primal: Any, primals: Any, tangents: Any, *, elem: Aval) -> Any
 
 
 def _collect_transpose(cts: Any, *args: Any, elem: Aval) -> Any:
-    return [bind1(element_p, cts[0], i=i) if isinstance(a, Linear) else None for i, a in enumerate(args)]
+    return [bind1(element_p, cts[0], np.int64(i)) if isinstance(a, Linear) else None for i, a in enumerate(args)]
 
 
 def _collect_batch(size: int, args: Any, dims: Any, *, elem: Aval) -> Any:
@@ -91,28 +90,11 @@ def _collect_batch(size: int, args: Any, dims: Any, *, elem: Aval) -> Any:
     return bind(collect_p, *args, elem=args[0].aval), (d if d >= 0 else d - 1,)
 
 
-def _element_transpose(cts: Any, x: Any, *, i: int) -> Any:
-    ct = cts[0]
-    return [bind1(collect_p, *[zero(ct.aval)] * i, ct, elem=ct.aval)]
-
-
-def _element_batch(size: int, args: Any, dims: Any, *, i: int) -> Any:
-    (d,) = dims
-    if d == -1:
-        return lanes(size, element_p, args, dims, {"i": i})
-    return bind(element_p, *args, i=i), (d if d >= 0 else d + 1,)
-
-
 collect_p.abstract = lambda *avals, elem: (stack_of(elem),)
 collect_p.evaluate = lambda *values, elem: (stacked(values, elem),)
 collect_p.jvp = _collect_jvp
 collect_p.transpose = _collect_transpose
 collect_p.batch = _collect_batch
-element_p.abstract = lambda x, i: (x.elem,)
-element_p.evaluate = lambda x, i: (x.at(i),)
-element_p.jvp = lambda primal, primals, tangents, i: (primal(), (bind1(element_p, *tangents, i=i),))
-element_p.transpose = _element_transpose
-element_p.batch = _element_batch
 
 call_p.unfold = _call
 branch_p.unfold = _branch

@@ -19,6 +19,7 @@ from funcgrad.base.dtypes import Dtype
 from funcgrad.core.ir import Atom, Equation, Shape, Var
 from funcgrad.lowering.kernels import Kernel, Loop, Product, Scatter, Schedule, Walk, reads_of, writes_of
 from funcgrad.lowering.layout import View, contiguous
+from funcgrad.lowering.registers.stacks import in_memory
 
 ELEMENTARY = 30
 """Nominal operations of an elementary function such as exp: about what its polynomial takes."""
@@ -87,9 +88,11 @@ def accesses(kernel: Kernel, s: Schedule) -> tuple[Access, ...]:
     else:
         for a in reads_of(kernel):
             if isinstance(a, Var):
-                note(s.views.get(a) or contiguous(a, a.aval.shape), a.aval.dtype)
+                held = in_memory(a.aval)
+                note(s.views.get(a) or contiguous(a, held.shape), held.dtype)
         for v in writes_of(kernel):
-            note(contiguous(v, v.aval.shape), v.aval.dtype, True)
+            held = in_memory(v.aval)
+            note(contiguous(v, held.shape), held.dtype, True)
     return tuple(found.values())
 
 

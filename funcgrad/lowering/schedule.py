@@ -31,6 +31,7 @@ from funcgrad.lowering.kernels import (
     starts_of,
 )
 from funcgrad.lowering.layout import View, contiguous
+from funcgrad.lowering.registers.kinds import STACKS
 from funcgrad.lowering.registers.stacks import in_memory
 from funcgrad.ops.scalar import ELEMENTS
 
@@ -39,7 +40,7 @@ MAX_RECURRENCES = 8  # of one walk: their states are in registers
 MAX_EQUATIONS = 120  # of one loop: register allocation is superlinear in the length of a body
 
 
-CONTROL = ("loop", "branch", "stack_length", "stack_empty")
+CONTROL = ("loop", "branch", *STACKS)
 """Kinds of kernels that may hold or read stacks."""
 ORDERED = ("window", "update", "scatter", "cumulative", "argreduce")
 """Kinds with kernels of their own in machine code, and whole equations in a plain schedule."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from funcgrad.base.errors import FuncgradError, UnsupportedError
-from funcgrad.core.ir import Equation, Literal, Program, Var, holds_raising
+from funcgrad.base.source import Source
+from funcgrad.core.ir import Equation, Literal, Program, Var, holds_raising, subprograms
 from funcgrad.lowering.builder import Target
 from funcgrad.lowering.emit import Module, emit, native_form, native_type
 from funcgrad.lowering.machine import assembly, header, host
@@ -33,12 +34,10 @@ def module_assembly(program: Program) -> str:
 
 def _module(program: Program) -> Module:
     flat = simplify(program)
-    for e in flat.equations:
-        if not native_form(e):
-            raise UnsupportedError(
-                f"{e.primitive.name} has no native form yet: this Program runs in stages, some of them with NumPy",
-                source=e.source,
-            )
+    for name, source in obstacles(flat):
+        raise UnsupportedError(
+            f"{name} has no native form yet: this Program runs in stages, some of them with NumPy", source=source
+        )
     return emit(flat, this_target())
 
 
@@ -76,9 +75,21 @@ class Stage:
 
 def is_native(program: Program) -> bool:
     """Whether a flat Program is one native module as it stands."""
-    return all([native_form(e) for e in program.equations]) and all(
-        [native_type(a.aval) for a in (*program.inputs, *program.outputs)]
-    )
+    return not obstacles(program)
+
+
+def obstacles(program: Program) -> list[tuple[str, Source | None]]:
+    """What keeps a flat Program from being one native module: operations, also inside of loops, with the user's lines.
+
+    An input or output without native type stands there as its type.
+    """
+    found: list[tuple[str, Source | None]] = []
+    for e in program.equations:
+        if not native_form(e):
+            inside = [o for _, p in subprograms(e) for o in obstacles(p)]
+            found += inside or [(e.primitive.name, e.source)]
+    odd = [a.aval for a in (*program.inputs, *program.outputs) if not native_type(a.aval)]
+    return found or [(str(aval), None) for aval in odd]
 
 
 def stages(program: Program) -> list[Stage]:

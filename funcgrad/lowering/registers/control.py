@@ -94,10 +94,7 @@ class Control(Straight):
         """Element `i` of xs."""
         if isinstance(x, Literal):
             return self.constants(Literal(x.value, aval)) if is_small(aval) else Literal(x.value, aval)
-        if not isinstance(x, Reader):
-            return self._settled(x.row(self.b, i, aval), aval)
-        place = x.row(self.b, i)
-        return load_stack(self.b, place, aval) if isinstance(aval, Stack) else self._settled(Memory(place, aval), aval)
+        return self._settled(self.element(x, i, aval) if isinstance(x, Reader) else x.row(self.b, i, aval), aval)
 
     def _store_row(self, target: Memory, cell: Any) -> None:
         for k, v in enumerate(self.registers(cell)):

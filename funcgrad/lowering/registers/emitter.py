@@ -16,6 +16,7 @@ from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Stack, make
 from funcgrad.lowering.builder import Builder, Value, constant, make_type
 from funcgrad.lowering.registers.cells import I64, Cell, Memory, StackCell, is_small, register_element
 from funcgrad.lowering.registers.kinds import kind_of
+from funcgrad.lowering.registers.stacks import Reader, load_stack
 from funcgrad.ops.reductions import Reduction
 
 Env = dict[Any, Any]
@@ -299,6 +300,14 @@ class Straight:
     def _stack_length(self, e: Equation, cells: list[Any]) -> list[Cell]:
         assert isinstance(cells[0], StackCell)
         return [[cells[0].count]]
+
+    def _stack_element(self, e: Equation, cells: list[Any]) -> list[Cell]:
+        return [self.element(Reader(self.b, cells[0]), self.registers(cells[1])[0], e.outputs[0].aval)]
+
+    def element(self, x: Reader, i: Value, aval: Aval) -> Cell:
+        """Value `i` of a stack: in memory, or a stack itself."""
+        place = x.row(self.b, i)
+        return load_stack(self.b, place, aval) if isinstance(aval, Stack) else Memory(place, aval)
 
     def _stack_empty(self, e: Equation, cells: list[Any]) -> list[Cell]:
         aval = e.outputs[0].aval

@@ -59,6 +59,8 @@ class _Kernel:
             for place, cell in zip(places, results, strict=True):
                 if isinstance(cell, StackCell):
                     store_stack(b, place.pointer, cell)
+                elif not is_small(place.aval) and cell is not place:
+                    self._copy(cell, place)
                 elif cell is not place:
                     for k, value in enumerate(emitter.registers(cell)):
                         place.store(b, k, value)

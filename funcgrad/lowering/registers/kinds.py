@@ -9,6 +9,8 @@ from funcgrad.core.ir import Atom, Equation, Literal, Program, Stack, Var
 from funcgrad.lowering.registers.cells import is_small
 from funcgrad.ops.scalar import ELEMENTS
 
+STACKS = ("stack_length", "stack_empty", "stack_element")
+"""Kinds of operations on stacks."""
 MOST = 6000  # operations on registers in one function: code generation is superlinear in its length
 
 
@@ -80,7 +82,7 @@ class _Body:
         if kind in ("update", "scatter"):
             x = e.inputs[0]
             return x.aval.size > 0 and small(e.inputs[1:]) and (small((x,)) or x in dying)
-        if kind in ("stack_length", "stack_empty"):
+        if kind in STACKS:
             return True
         if kind == "loop":
             return self._loop(e, dying)
