@@ -38,9 +38,9 @@ class Stacked:
         return int(self.counts[0][0])
 
     def at(self, i: int) -> Any:
-        """The value of trip `i`; beyond the end a zero: an empty stack stands for zeros of any length."""
+        """The value of trip `i`; outside a zero: an empty stack stands for zeros of any length."""
         elem = self.aval.elem
-        if i >= len(self):
+        if not 0 <= i < len(self):
             return stacked([], elem) if isinstance(elem, Stack) else _zero(elem)
         if not isinstance(elem, Stack):
             return self.data[i] if elem.shape else self.data[i][()]
