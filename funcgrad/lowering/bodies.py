@@ -39,7 +39,8 @@ def fits_in_kernels(e: Equation, native: Callable[[Equation], bool]) -> bool:
     """Whether a loop or branch of a flat Program can be made of kernels."""
     p = e.params
     bodies = p["branches"] if e.primitive.traits.kind == "branch" else (p["body"],)
-    return not (p.get("test") and p["reverse"]) and all([native(q) for b in bodies for q in b.equations])
+    backwards = p.get("test") and p["reverse"]  # the number of its rows is not known before
+    return not backwards and all([native(q) for b in bodies for q in b.equations])
 
 
 class Lines:

@@ -132,28 +132,35 @@ copy:
   %new = getelementptr i8, ptr %target, i64 %behind
   %dense = icmp eq i64 %step, %row
   %whole = and i1 %last, %dense
-  %word = icmp eq i64 %row, 8
+  %eight = icmp eq i64 %row, 8
+  %word = and i1 %last, %eight
   %inner = getelementptr i64, ptr %into, i64 5
   %called = getelementptr i64, ptr %named, i64 5
   %less = sub i64 %depth, 1
-  br i1 %whole, label %bytes, label %one
+  br i1 %whole, label %bytes, label %apart
 bytes:
   %n = mul i64 %count, %row
   call void @llvm.memcpy.p0.p0.i64(ptr %new, ptr %old, i64 %n, i1 false)
   br label %done
+apart:
+  br i1 %word, label %numbers, label %one
+numbers:
+  %m = phi i64 [ 0, %apart ], [ %after, %numbers ]
+  %ma = mul i64 %m, %step
+  %mp = getelementptr i8, ptr %old, i64 %ma
+  %x = load i64, ptr %mp, align 1
+  %mt = getelementptr i64, ptr %new, i64 %m
+  store i64 %x, ptr %mt, align 1
+  %after = add i64 %m, 1
+  %further = icmp ult i64 %after, %count
+  br i1 %further, label %numbers, label %done
 one:
-  %k = phi i64 [ 0, %copy ], [ %next, %on ]
+  %k = phi i64 [ 0, %apart ], [ %next, %on ]
   %at = mul i64 %k, %step
   %op = getelementptr i8, ptr %old, i64 %at
   %put = mul i64 %k, %row
   %tp = getelementptr i8, ptr %new, i64 %put
-  br i1 %last, label %value, label %stack
-value:
-  br i1 %word, label %number, label %array
-number:
-  %x = load i64, ptr %op, align 1
-  store i64 %x, ptr %tp, align 1
-  br label %on
+  br i1 %last, label %array, label %stack
 array:
   call void @llvm.memcpy.p0.p0.i64(ptr %tp, ptr %op, i64 %row, i1 false)
   br label %on
