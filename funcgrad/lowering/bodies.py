@@ -238,9 +238,9 @@ class BodyKernels:
             if j not in held:
                 self._copy(source, target, a)
         f.lines += [f"  br label %{latch}", f"{latch}:", "  %next = add i64 %t, 1", f"  br label %{head}", f"{done}:"]
-        for j, k in numbers.items():
-            assert handed is not None
-            store_stack(f.b, f.parameter(ys[j]), handed.cell(k, Value("%t", I64)))
+        if handed is not None:
+            for j, cell in zip(numbers, handed.end(Value("%t", I64)), strict=True):
+                store_stack(f.b, f.parameter(ys[j]), cell)
 
     def _owned(self, kind: type[T], avals: Sequence[Stack], sets: int = 1) -> T | None:
         """Growing buffers of this loop for stacks of these types, if there are any."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from funcgrad.core.ir import Aval, Equation, Literal, Stack, Var
+from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var
 from funcgrad.lowering.builder import Value
 from funcgrad.lowering.registers.cells import I64, Memory, StackCell, is_small
 from funcgrad.lowering.registers.emitter import Straight
+from funcgrad.lowering.registers.kinds import kind_of
 from funcgrad.lowering.registers.stacks import (
     OUT_OF_MEMORY,
     Carried,
@@ -47,7 +48,7 @@ class Control(Straight):
         ys = e.outputs[carry:]
         elems = body.out_avals[carry:]
         numbers = {j: k for k, j in enumerate([j for j, v in enumerate(ys) if isinstance(v.aval, Stack)])}
-        handed = self._owned(Handed, [ys[j].aval for j in numbers])
+        handed = self._owned(Handed, [ys[j].aval for j in numbers], root=self.kept.get(e))
         held = [j for j, v in enumerate(e.outputs[:carry]) if isinstance(v.aval, Stack)]
         carried = self._owned(Carried, [e.outputs[j].aval for j in held], 2)
         targets = [
@@ -55,9 +56,10 @@ class Control(Straight):
             for j, (v, place) in enumerate(zip(ys, places[carry:], strict=True))
         ]
         if handed is not None:
-            handed.begin()
+            handed.begin(e in self.kept)
             if not p["test"]:
                 handed.reserve(n)
+        as_they_are = self._keep(body, carry)
 
         def trip(i: Value, t: Value, now: list[Any]) -> list[Any]:
             rows = [self._row(x, i, v.aval) for x, v in zip(xs, body.inputs[1 + consts + carry :], strict=True)]
@@ -67,17 +69,16 @@ class Control(Straight):
             for j, (out, target, elem) in enumerate(zip(outs[carry:], targets, elems, strict=True)):
                 if target is not None:
                     self._store_row(target.row(self.b, i, elem), out)
+                elif handed is not None and body.outputs[carry + j] in as_they_are:
+                    store_stack(self.b, handed.row(numbers[j], i), out)
                 elif handed is not None:
                     self._hand_out(handed, numbers[j], i, out)
             outs = [self._settled(c, a) for c, a in zip(outs[:carry], body.out_avals, strict=False)]
             return outs if carried is None else self._take_over(carried, held, outs)
 
         count, final = self._repeat(n, start, trip, bool(p["test"]), bool(p["reverse"]))
-        results: list[Any] = [
-            handed.cell(numbers[j], count) if handed is not None and target is None else target
-            for j, target in enumerate(targets)
-        ]
-        return [*final, *results]
+        cells = dict(zip(numbers, handed.end(count), strict=True)) if handed is not None else {}
+        return [*final, *[cells.get(j, target) for j, target in enumerate(targets)]]
 
     def _settled(self, cell: Any, aval: Aval) -> Any:
         """A value as the body sees it: small ones in registers, loaded once."""
@@ -172,13 +173,31 @@ class Control(Straight):
 
     # -- stacks
 
-    def _owned(self, kind: type[T], avals: Sequence[Stack], sets: int = 1) -> T | None:
+    def _owned(self, kind: type[T], avals: Sequence[Stack], sets: int = 1, root: Var | None = None) -> T | None:
         """Growing buffers of a loop for stacks of these types, if there are any."""
         if not avals:
             return None
         self.failed = True
-        pointer = self.growing.setdefault(Var(Owned.type_for(avals, sets)), f"%g{len(self.growing)}")
+        root = root or Var(Owned.type_for(avals, sets))
+        pointer = self.growing.setdefault(root, f"%g{len(self.growing)}")
         return kind(self.b, pointer, avals, self._out_of_memory, sets)
+
+    def _keep(self, body: Program, carry: int) -> set[Any]:
+        """Stacks that a loop with this body hands out as they are: made by a loop in it, which keeps its rows."""
+        found: set[Any] = set()
+        for e in body.equations:
+            self.kept.pop(e, None)
+            ys = e.outputs[e.params["carry"] :] if kind_of(e) == "loop" else ()
+            avals = [v.aval for v in ys if isinstance(v.aval, Stack)]
+            if not avals or any([isinstance(a.elem, Stack) for a in avals]):
+                continue
+            if not set(ys).isdisjoint(body.outputs[carry:]):
+                self.kept[e] = root = Var(Owned.type_for(avals))
+                kept = self._owned(Handed, avals, root=root)
+                assert kept is not None
+                kept.empty(0, 0)
+                found.update(ys)
+        return found
 
     def _out_of_memory(self) -> None:
         self.b.lines += [f"  store i64 {OUT_OF_MEMORY}, ptr %status", "  br label %exit"]

@@ -38,6 +38,7 @@ class Straight:
         self.checks = checks
         self.scratch = 0  # bytes of scratch memory that the function needs
         self.growing: dict[Any, str] = {}  # descriptions of growing buffers, and the parameters with their addresses
+        self.kept: dict[Equation, Any] = {}  # loops that keep the rows of their last run, and their descriptions
         self.mask: Value | None = None  # the lanes that are running, if not all are
         self.failed = False  # whether a check or a growing buffer can leave the function
 

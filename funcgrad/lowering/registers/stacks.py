@@ -7,8 +7,10 @@ call lie together, and what they own is freed when it ends, however it ends.
 
 What a loop hands out or carries is its own: rows of stacks are copied into buffers of the loop, one for each level of
 stacks. So what a body makes is of no use after the trip, a loop begins with empty buffers whenever it runs, and no
-buffer grows while it is read. The values of one trip lie side by side in one buffer. Reading beyond the end of a stack
-gives zeros: an empty one stands for zeros of any length.
+buffer grows while it is read. (One copy is saved: rows that a loop makes in straight-line code, and the loop around
+hands out as they are, are put behind those of the trip before, until the loop around begins again.) The values of one
+trip lie side by side in one buffer. Reading beyond the end of a stack gives zeros: an empty one stands for zeros of any
+length.
 """
 
 from __future__ import annotations
@@ -308,10 +310,15 @@ class Owned:
 
 
 class Handed(Owned):
-    """The stacks that a loop hands out, with a row for each trip: the rows of all lie in the buffer of the first."""
+    """The stacks that a loop hands out, with a row for each trip: the rows of all lie in the buffer of the first.
 
-    def begin(self) -> None:
+    Those of a loop in another one may be `kept`: they are put behind those of its last run, until the outer one begins.
+    """
+
+    def begin(self, kept: bool = False) -> None:
         """Before the first trip."""
+        rows = _word(self.b, self.description(0), ROWS)
+        self.first = self.b.emit(I64, f"load i64, ptr {rows}") if kept else None
         for j in range(len(self.avals)):
             self.empty(j, 1)
         widths = [-(-bytes_of(a.elem) // 8) * 8 for a in self.avals]
@@ -321,6 +328,9 @@ class Handed(Owned):
     def reserve(self, count: Value) -> None:
         """Room for `count` rows; `row` is good from here on."""
         b, stride = self.b, self.stride
+        if self.first is not None:
+            most = 1 << 61  # the sum does not wrap, and there is no memory for so many
+            count = b.iadd(self.first, b.select(b.lt(count, most), count, most))
         _need_grow(b)
         capacity = b.emit(I64, f"load i64, ptr {_word(b, self.description(0), CAPACITY)}")
         full = b.gt(count, capacity)
@@ -350,13 +360,20 @@ class Handed(Owned):
     def row(self, j: int, i: Value) -> str:
         """The address of the value of stack `j` in row `i`."""
         b = self.b
-        at = b.iadd(b.imul(i, self.stride), self.offsets[j])
+        at = b.iadd(b.imul(self._behind(i), self.stride), self.offsets[j])
         return b.emit(I64, f"getelementptr i8, ptr {self.data}, i64 {at.text}").text
 
-    def cell(self, j: int, count: Value) -> StackCell:
-        """Stack `j` when `count` trips were made."""
-        slot = self.b.emit(I64, f"ptrtoint ptr {self.description(j)} to i64")
-        return StackCell(slot, Value("0", I64), count, self.avals[j])
+    def _behind(self, i: Value) -> Value:
+        return i if self.first is None else self.b.iadd(self.first, i)
+
+    def end(self, count: Value) -> list[StackCell]:
+        """The stacks when `count` trips were made."""
+        b = self.b
+        if self.first is not None:
+            b.lines.append(f"  store i64 {self._behind(count).text}, ptr {_word(b, self.description(0), ROWS)}")
+        slots = [b.emit(I64, f"ptrtoint ptr {self.description(j)} to i64") for j in range(len(self.avals))]
+        first = self.first or Value("0", I64)
+        return [StackCell(slot, first, count, a) for slot, a in zip(slots, self.avals, strict=True)]
 
 
 class Carried(Owned):
