@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from funcgrad.base.errors import FuncgradError, UnsupportedError
-from funcgrad.core.ir import Equation, Literal, Program, Stack, Var, holds_raising
+from funcgrad.core.ir import Equation, Literal, Program, Stack, Var, can_raise
 from funcgrad.lowering.builder import Target
 from funcgrad.lowering.emit import Module, emit, native_form, native_type
 from funcgrad.lowering.machine import assembly, header, host
@@ -92,7 +92,7 @@ def stages(program: Program) -> list[Stage]:
     for e in program.equations:
         least = max([level[a] for a in e.inputs if isinstance(a, Var)], default=0)
         effect = bool(e.primitive.effects_of(e.params))
-        raises = e.primitive.traits.may_raise or holds_raising(e)
+        raises = can_raise(e)
         if effect or raises:
             least = max(least, effects, raising if effect else 0)
         native = native_form(e) and not any([isinstance(a.aval, Stack) for a in (*e.inputs, *e.outputs)])

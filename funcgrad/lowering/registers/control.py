@@ -43,7 +43,7 @@ done:
   ret i1 true
 }
 """
-OUT_OF_MEMORY = -1
+OUT_OF_MEMORY = -3
 INTERRUPTED = -2
 UNWATCHED = 1000  # trips of a loop that does not look for Ctrl-C
 
