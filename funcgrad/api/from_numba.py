@@ -143,7 +143,7 @@ def _of_numbers(c: Any, name: str, owner: Any) -> Callable[..., Any]:
 
     called.__name__ = name
     called.__wrapped__ = owner  # type: ignore[attr-defined]  # its machine code lives as long as it does
-    if getattr(c, "errcheck", None) is None:
+    if getattr(c, "errcheck", None) is None and not c._flags_ & ctypes._FUNCFLAG_PYTHONAPI:  # type: ignore[attr-defined]
         called.native = c, {}  # type: ignore[attr-defined]
     return called
 

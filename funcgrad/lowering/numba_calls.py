@@ -31,8 +31,6 @@ from funcgrad.core.ir import Aval, Equation, make_aval, static_key
 from funcgrad.core.primitive import Compiled
 from funcgrad.lowering.foreign import DONE, compiled_of, rows_of
 
-CONSTANTS = (bool, int, float, complex, str)
-
 
 class ResultShape(Exception):
     """Raised by compiled code: the shape of a result is not the declared one."""
@@ -58,10 +56,9 @@ def numba_entry(e: Equation) -> Any:
 
 def _compiled(c: Compiled, inputs: list[Aval], outputs: list[Aval]) -> Any:
     import numba
-    from numba.core.errors import NumbaError
 
     call = _expression(c.arguments, iter([f"a{k}" for k in range(len(inputs))]))
-    if call is None or not all([_is_constant(x) for x in c.keywords.values()]):
+    if call is None:
         return None
     kinds = [_numba_type(a) for a in rows_of(c, inputs)]
     try:
@@ -72,9 +69,10 @@ def _compiled(c: Compiled, inputs: list[Aval], outputs: list[Aval]) -> Any:
         pointer, entry_of = _intrinsics()
         names = {"function": c.function, "carray": numba.carray, "pointer": pointer, "ResultShape": ResultShape}
         names |= {f"t{k}": a.dtype for k, a in enumerate((*inputs, *outputs))}
+        names |= {f"given_{k}": x for k, x in c.keywords.items()}
         exec(compile(text, f"<call of {c.who}>", "exec"), names)
         return entry_of(names["body"], _alone(c.function))
-    except NumbaError:
+    except Exception:  # whatever Numba, or the types of the user's, say of it: Python says it when it is called
         return None
 
 
@@ -144,10 +142,6 @@ def _agrees(t: Treedef, found: Any, declared: Iterator[Aval]) -> bool:
     return aval.dtype.kind == "f" or np.can_cast(dtype, aval.dtype, "safe")
 
 
-def _is_constant(x: Any) -> bool:
-    return isinstance(x, CONSTANTS) or (type(x) is tuple and all([_is_constant(y) for y in x]))
-
-
 # -- text
 
 
@@ -179,7 +173,7 @@ def _text(c: Compiled, call: str, inputs: list[Aval], outputs: list[Aval]) -> st
         index = [f"i{level}" for level, (_, flags) in enumerate(c.levels) if flags[k]]
         row = f"v{k}[{', '.join(index) or '()'}]" if index or not a.shape else f"v{k}"
         lines.append(f"{pad}a{k}[...] = {row}" if rows[k].shape else f"{pad}a{k} = {row}")
-    keywords = "".join([f"{k}={x!r}, " for k, x in c.keywords.items()])
+    keywords = "".join([f"{k}=given_{k}, " for k in c.keywords])
     lines.append(f"{pad}r = function({call[1:-1]}{keywords})")
     paths = leaf_paths(c.result, "result")
     index = [f"i{level}" for level in range(len(c.levels))]

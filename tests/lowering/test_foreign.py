@@ -258,6 +258,30 @@ def test_only_the_branch_that_is_taken() -> None:
     assert h(np.array([4.0, -3.0, 9.0])).tolist() == [2.0, 3.0, 3.0]
 
 
+def test_effects_in_branches_of_both_kinds() -> None:
+    for n in (2, 60):
+        seen: list[str] = []
+        note = lambda tag, seen=seen: lambda v: seen.append(tag)
+
+        def f(k: Any, x: Any, note: Any = note) -> Any:
+            def branch(tag: str, scale: float) -> Any:
+                def run(x: Any) -> Any:
+                    fg.debug.callback(note(tag), x)
+                    return from_smooth(x * scale)
+
+                return run
+
+            step = lambda i, y: lax.switch(k + i, [branch("a", 1.0), branch("b", 2.0), branch("c", 3.0)], y)
+            return lax.fori_loop(0, 3, step, x)
+
+        g, _ = whole(f, 0, np.ones(n))
+        for k, expected in [(0, "abc"), (1, "bcc"), (-5, "aaa")]:
+            seen.clear()
+            factor = np.prod([{"a": 1.0, "b": 2.0, "c": 3.0}[letter] for letter in expected])
+            np.testing.assert_array_equal(g(k, np.ones(n)), np.full(n, factor))
+            assert "".join(seen) == expected
+
+
 def test_callbacks_in_loops_of_both_kinds() -> None:
     for n in (2, 60):
         seen: list[Any] = []
@@ -430,6 +454,13 @@ def test_a_callback_calls_its_own_caller() -> None:
     assert factorial(1.0) == 1.0
     for _ in range(2):
         assert factorial(10.0) == math.factorial(10)
+
+    @fg.jit
+    def endless(n: Any) -> Any:
+        return fg.pure_callback(lambda m: endless(m + 1.0), n, n) * 2.0
+
+    with pytest.raises(RecursionError):
+        endless(1.0)
 
     @fg.jit
     def deep(n: Any) -> Any:
@@ -631,6 +662,10 @@ def test_an_operation_that_numba_compiled() -> None:
     assert fg.jit(lambda x: lax.fori_loop(0, 3, lambda i, y: power(y, n=2), x))(2.0) == 256.0
     x = np.array([1.0, 3.0])
     np.testing.assert_array_equal(fg.jit(lambda x: power(x, n=2))(x), x**2)
+    g, native = whole(lambda x: power(x, n=(1, 2)), 2.0)  # has no power: Numba says so when it is called
+    assert not native.foreign[0].compiled
+    with pytest.raises(numba.errors.TypingError):
+        g(2.0)
 
 
 def test_an_operation_with_several_results() -> None:
