@@ -46,7 +46,8 @@ def from_numba(
     Returns
     -------
     callable
-        Takes arrays by position. Under `vmap` `function` is called for every row.
+        Takes arrays by position. Under `vmap` `function` is called for every row. Compiled code calls it directly,
+        in loops and branches too, and without the GIL; what it raises reaches the caller as it is.
 
     Raises
     ------

@@ -146,13 +146,13 @@ class Function:
 class Shared:
     """What the functions of one module have in common: intrinsics to declare, outlined helpers by name, constants.
 
-    `foreign` are the calls of foreign code, by what they call (see `foreign`).
+    `foreign` are the calls of foreign code, by what they call: a number, and the equation (see `foreign`).
     """
 
     declares: dict[str, None] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     constants: dict[tuple[Type, Number | str], Value] = field(default_factory=dict)
-    foreign: dict[Any, Any] = field(default_factory=dict)
+    foreign: dict[Any, tuple[int, Any]] = field(default_factory=dict)
 
     def text(self) -> str:
         """The declarations and helper functions, to be written once into the module."""

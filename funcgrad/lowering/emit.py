@@ -210,7 +210,7 @@ def functions_of(s: Schedule, target: Target, arguments: Sequence[Var | None] = 
     declares, imports = kernels.imports()
     text = "\n".join([*declares, kernels.shared.text(), *kernels.texts])
     level = 1 if kernels.loops else 0
-    foreign = tuple(kernels.shared.foreign.values())
+    foreign = tuple([e for _, e in kernels.shared.foreign.values()])
     return Functions(text, tuple(calls), tuple(results), imports, level, tuple(kernels.checks), foreign)
 
 

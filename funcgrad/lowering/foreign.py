@@ -48,8 +48,7 @@ def call_lines(e: Equation, shared: Shared, table: str, n: int) -> list[str]:
     params = tuple([(k, static_key(v)) for k, v in sorted(e.params.items())])
     types = tuple([a.aval for a in (*e.inputs, *e.outputs)])
     key = (e.primitive, params, types, len(e.inputs), source)
-    shared.foreign.setdefault(key, e)
-    i = list(shared.foreign).index(key)
+    i = shared.foreign.setdefault(key, (len(shared.foreign), e))[0]
     shared.declares[f"declare i64 @foreign{i}(ptr, ptr)"] = None
     return [
         f"  %done{n} = call i64 @foreign{i}(ptr {table}, ptr %status)",

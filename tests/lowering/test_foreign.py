@@ -442,6 +442,28 @@ def test_ctrl_c_in_a_callback_in_a_loop() -> None:
     assert g(2) == 2 and seen == [0, 1]
 
 
+@pytest.mark.skipif(not hasattr(signal, "raise_signal"), reason="no signals")
+@pytest.mark.parametrize("n", [1, 60])
+def test_ctrl_c_between_calls_of_numba_functions(n: int) -> None:
+    as_pointer, trips = _pointer_intrinsic(), np.zeros(1)
+
+    @numba.njit
+    def slow(x: Any, address: Any) -> Any:
+        numba.carray(as_pointer(address), (1,), np.float64)[0] += 1.0
+        for _ in range(5_000_000):
+            x[0] = math.sin(x[0])
+        return x
+
+    f = fg.from_numba(slow, lambda x, a: x)
+    g, _ = whole(lambda x, a: lax.fori_loop(0, 900, lambda i, y: f(y, a), x), np.ones(n), 1)
+    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        g(np.ones(n), trips.ctypes.data)
+    timer.join()
+    assert trips[0] < 900
+
+
 # -- threads, re-entrancy, lifetimes
 
 

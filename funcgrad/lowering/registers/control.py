@@ -191,6 +191,12 @@ class Control(Straight):
         b.lines += [f"  store i64 {INTERRUPTED}, ptr %status", "  br label %exit", f"go{k}:"]
         b.block = f"go{k}"
 
+    def _foreign(self, e: Equation, cells: list[Any]) -> list[Any]:
+        results = super()._foreign(e, cells)
+        self.b.count += 1
+        self._watch(self.b.count)  # it may take long, and even a loop of few trips is then long
+        return results
+
     # -- growing buffers
 
     def parameter_of(self, root: Any) -> str:
