@@ -15,16 +15,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from funcgrad.api.callbacks import declared_type
+from funcgrad.api.from_numba import compiled_by_numba
 from funcgrad.api.rules import fitting
 from funcgrad.api.tracing import boundary, function_name, leaf, require_callable, results
+from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import ArgumentError, CustomRuleError, ParameterError
 from funcgrad.control.assemble import assemble
 from funcgrad.control.callback import called, checked_copy
 from funcgrad.control.custom_vjp import custom_linear_p
 from funcgrad.control.rows import lanes
-from funcgrad.core.ir import Aval, make_aval, tangent_aval
-from funcgrad.core.primitive import Linear, Primitive, Traits
+from funcgrad.core.ir import Aval, Equation, make_aval, tangent_aval
+from funcgrad.core.primitive import Compiled, Linear, Primitive, Traits
 from funcgrad.core.trace import Trace, Tracer, bind, current, eagerly
 from funcgrad.numpy.operands import array
 from funcgrad.ops.op import accumulate, aval_of, zeros_of
@@ -41,14 +43,17 @@ class Op:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         require_callable(function, "extend.op")
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self.name = function_name(function)
         self._function = function
         self._shape: Rule | None = None
         self._primitive = p = Primitive(
-            f"extend.{self.name}", Traits(may_raise=True), function.__doc__ or "", listed=False
+            f"extend.{self.name}", Traits(kind="foreign", may_raise=True), function.__doc__ or "", listed=False
         )
         p.abstract, p.evaluate, p.batch = self._abstract, self._evaluate, self._by_rows
+        self._entries: dict[Any, Any] = {}
+        if compiled_by_numba(function):
+            p.compiled = self._compiled
         p.decline("jvp", f"it has no derivative: define {self.name}.def_jvp, def_linear or def_vjp")
         p.decline("transpose", f"it is not linear: {self.name}.def_linear or def_transpose says that it is")
 
@@ -285,10 +290,20 @@ class Op:
 
     def _evaluate(self, *values: Any, **params: Any) -> tuple[Any, ...]:
         types, several = self._types([aval_of(v) for v in values], params)
-        found = called(lambda arrays: self._function(*arrays, **params), values)
+        found = called(lambda arrays: self._function(*self._arguments(arrays), **params), values)
         outs = self._several(found, len(types), several, f"{self.name}: the result")
         who = f"extend.{self.name}"
         return tuple([checked_copy(who, x, t, f"result {i}") for i, (x, t) in enumerate(zip(outs, types, strict=True))])
+
+    def _arguments(self, arrays: list[Any]) -> list[Any]:
+        """What the function is given: Numba tells an array without axes from a number."""
+        return arrays if self._primitive.compiled is None else [x if x.ndim else x[()] for x in arrays]
+
+    def _compiled(self, e: Equation) -> Compiled:
+        several = self._types([a.aval for a in e.inputs], e.params)[1]
+        arguments = tree.structure((0,) * len(e.inputs))
+        result = tree.structure((0,) * len(e.outputs) if several else 0)
+        return Compiled(self._function, self._entries, f"extend.{self.name}", arguments, result, e.params)
 
     def _by_rows(self, size: int, args: Any, dims: Any, **params: Any) -> Any:
         return lanes(size, self._primitive, args, dims, params)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,8 @@ def from_numba(
     Returns
     -------
     callable
-        Takes arrays by position. Under `vmap` `function` is called for every row.
+        Takes arrays by position. Under `vmap` `function` is called for every row. Compiled code calls it directly,
+        in loops and branches too, and without the GIL; what it raises reaches the caller as it is.
 
     Raises
     ------
@@ -111,7 +113,15 @@ def _python_callable(function: Any) -> Callable[..., Any]:
         return function(*tree.unflatten(treedef, [x if x.ndim else x[()] for x in leaves]))
 
     called.__name__ = function_name(function)
+    if compiled_by_numba(function):
+        called.native = function, {}  # type: ignore[attr-defined]
     return called
+
+
+def compiled_by_numba(function: Any) -> bool:
+    """Whether Numba code can call it; there is none before Numba is imported."""
+    numba = sys.modules.get("numba")
+    return numba is not None and isinstance(function, numba.core.dispatcher.Dispatcher)
 
 
 def _is_low_level(function: Any) -> bool:
@@ -134,6 +144,8 @@ def _of_numbers(c: Any, name: str, owner: Any) -> Callable[..., Any]:
 
     called.__name__ = name
     called.__wrapped__ = owner  # type: ignore[attr-defined]  # its machine code lives as long as it does
+    if getattr(c, "errcheck", None) is None and not c._flags_ & ctypes._FUNCFLAG_PYTHONAPI:  # type: ignore[attr-defined]
+        called.native = c, {}  # type: ignore[attr-defined]
     return called
 
 
@@ -141,4 +153,4 @@ def _is_number(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, ctypes._SimpleCData) and kind._type_ in NUMBERS
 
 
-__all__ = ["from_numba"]
+__all__ = ["compiled_by_numba", "from_numba"]

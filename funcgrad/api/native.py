@@ -56,7 +56,7 @@ def native_entry(
         constants_first=True,
         donated=donated,
         arena_size=machine.arena,
-        release_gil=_operations(machine.program) > LONG,
+        release_gil=_operations(machine.program) > LONG or any([t.compiled for t in machine.foreign]),
     )
     return prepare(
         spec,

@@ -22,15 +22,15 @@ import numpy as np
 from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import CallbackError, FuncgradError, RuleError
-from funcgrad.core.ir import Aval, make_aval
+from funcgrad.core.ir import Aval, Equation, make_aval
 from funcgrad.core.nans import once
-from funcgrad.core.primitive import Flags, Primitive, Traits
+from funcgrad.core.primitive import Compiled, Flags, Primitive, Traits
 from funcgrad.core.trace import bind, outside
 from funcgrad.ops.broadcasting import align, reshape
 from funcgrad.ops.op import aval_of
 
 callback_p = Primitive(
-    "callback", Traits(kind="callback", may_raise=True), "A Python function called with arrays while the Program runs."
+    "callback", Traits(kind="foreign", may_raise=True), "A Python function called with arrays while the Program runs."
 )
 callback_p.hidden_params = {"effect": "", "vmap_method": "sequential", "levels": (), "results": None}
 
@@ -59,15 +59,19 @@ class Callee:
     fixed: tuple[tuple[int, Held], ...]
     out_tree: tree.Treedef | None
     key: Hashable = None
+    plain: bool = field(default=False, compare=False)  # its arguments are arrays by position
 
     @staticmethod
     def of(function: Callable[..., Any], in_tree: Any, fixed: Any, out_tree: Any) -> Callee:
         """A callee whose function is known by identity, unless it is a method or says when it is equal."""
         by_value = isinstance(function, MethodType | BuiltinMethodType) or getattr(function, "by_value", False)
-        return Callee(function, in_tree, tuple(fixed), out_tree, function if by_value else Held(function))
+        plain = not fixed and in_tree == tree.structure(((0,) * in_tree.num_leaves, {}))
+        return Callee(function, in_tree, tuple(fixed), out_tree, function if by_value else Held(function), plain)
 
     def __call__(self, values: Sequence[Any]) -> Any:
         """The result for arrays."""
+        if self.plain:
+            return self.function(*values)
         leaves = list(values)
         for position, held in self.fixed:
             leaves.insert(position, held.value)
@@ -132,18 +136,27 @@ def _rows(callee: Callee, results: tuple[Aval, ...], values: Sequence[Any], leve
     return tuple(out)
 
 
+_ONE = (np.ndarray, np.generic, float, int)
+
+
 def _call(callee: Callee, results: tuple[Aval, ...], values: Sequence[Any]) -> tuple[Any, ...]:
     found = called(callee, values)
     if callee.out_tree is None:
         return ()
-    leaves, out_tree = tree.flatten(found)
+    if callee.out_tree.is_leaf() and isinstance(found, _ONE):
+        leaves, out_tree = [found], callee.out_tree
+    else:
+        leaves, out_tree = tree.flatten(found)
     if out_tree != callee.out_tree:
         what = f"callback: the result of {callee.name}"
         raise CallbackError(tree.describe_mismatch(what, callee.out_tree, out_tree))
-    paths = tree.leaf_paths(out_tree, "result")
-    return tuple(
-        [checked_copy(f"callback: {callee.name}", x, a, p) for x, a, p in zip(leaves, results, paths, strict=True)]
-    )
+    try:
+        return tuple([checked_copy("", x, a, "") for x, a in zip(leaves, results, strict=True)])
+    except CallbackError:  # once more, with the names for the message
+        paths = tree.leaf_paths(out_tree, "result")
+        for x, a, path in zip(leaves, results, paths, strict=True):
+            checked_copy(f"callback: {callee.name}", x, a, path)
+        raise
 
 
 def called(function: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:
@@ -212,6 +225,19 @@ callback_p.evaluate = _evaluate
 callback_p.jvp = _jvp
 callback_p.decline("transpose", "a callback is not linear")
 callback_p.batch = _batch
+
+
+def _compiled(e: Equation) -> Compiled | None:
+    callee = e.params["callee"]
+    native = getattr(callee.function, "native", None)
+    arguments, keywords = callee.in_tree.children()
+    if native is None or keywords.num_leaves or callee.fixed or callee.out_tree is None:
+        return None
+    who = f"callback: {callee.name}"
+    return Compiled(*native, who, arguments, callee.out_tree, levels=e.params["levels"])
+
+
+callback_p.compiled = _compiled
 callback_p.effects_of = lambda params: frozenset([params["effect"]] if params["effect"] else [])
 
 __all__ = ["METHODS", "Callee", "callback", "callback_p", "called", "checked_copy"]

@@ -301,6 +301,11 @@ def subprograms(equation: Equation) -> Iterable[tuple[str, Program]]:
                     yield f"{key}{i}", item
 
 
+def can_raise(equation: Equation) -> bool:
+    """Whether an equation, or a Program that it holds, can raise for some values."""
+    return equation.primitive.traits.may_raise or holds_raising(equation)
+
+
 def holds_raising(equation: Equation) -> bool:
     """Whether a Program that the equation holds can raise for some values."""
     return any([body.may_raise for _, body in subprograms(equation)])

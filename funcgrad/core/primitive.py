@@ -21,16 +21,18 @@ with a reason, which is what the user reads when a transform needs it.
 | `effects_of` | ``(params) -> frozenset of names``; what has any is never dropped, shared, reordered or run again |
 | `unfold` | ``(*tracers, **params) -> outputs``; the same, bound piece by piece, where values are known |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
+| `compiled` | ``(equation) -> Compiled or None``; foreign operations whose function Numba compiled |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal as OneOf
 
 from funcgrad.base.dtypes import Dtype
 from funcgrad.base.errors import RuleError
+from funcgrad.base.tree import Treedef
 from funcgrad.core.ir import Aval, Equation, Program
 
 ZeroTrait = OneOf["keep", "source", "product", "sum", "guard"]
@@ -54,7 +56,7 @@ class Traits:
     kind
         How it is lowered: elementwise, check, reduce, argreduce, view (other addresses of the same elements), index
         (movement), iota, dot, gather and scatter (at index arrays), window and update (from traced positions on),
-        cumulative, sort, program.
+        cumulative, sort, foreign (a function of the user's, called), program.
     """
 
     exact: bool = False
@@ -123,6 +125,33 @@ class Recurrence:
     step: Callable[..., tuple[list[Any], Any]]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """The call of a function that Numba compiled: what its flat operands and results are to it.
+
+    Attributes
+    ----------
+    function
+        What Numba code can call, and in `entries` what was made of it for types met before.
+    who
+        For errors.
+    arguments, result
+        The trees of its positional arguments and of its result. A leaf without axes is a number.
+    keywords
+        Fixed arguments.
+    levels
+        For each vmap around, outermost first, how many rows there are, and which operands have them.
+    """
+
+    function: Any
+    entries: dict[Hashable, Any]
+    who: str
+    arguments: Treedef
+    result: Treedef
+    keywords: dict[str, Any] = field(default_factory=dict)
+    levels: tuple[tuple[int, Flags], ...] = ()
+
+
 class Primitive:
     """An atomic operation. See the module docstring for the slots."""
 
@@ -142,6 +171,7 @@ class Primitive:
         self.split: Callable[[Equation, tuple[bool, ...]], tuple[list[Equation], list[Equation]]] | None = None
         self.unfold: Callable[..., Any] | None = None
         self.links: Callable[[dict[str, Any]], Links] | None = None
+        self.compiled: Callable[[Equation], Compiled | None] | None = None
         self.effects_of: Callable[[dict[str, Any]], frozenset[str]] = _no_effects
         self.guarded: Primitive | None = None
         self.unguarded: Primitive | None = None  # it, if the second operand is finite and positive

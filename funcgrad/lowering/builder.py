@@ -146,13 +146,15 @@ class Function:
 class Shared:
     """What the functions of one module have in common.
 
-    Intrinsics to declare, outlined helpers by name, constants, and how many bytes of ``@zeros`` there must be.
+    Intrinsics to declare, outlined helpers by name, constants, how many bytes of ``@zeros`` there must be, and the
+    calls of foreign code, by what they call: a number, and the equation (see `foreign`).
     """
 
     declares: dict[str, None] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     constants: dict[tuple[Type, Number | str], Value] = field(default_factory=dict)
     zeros: int = 0
+    foreign: dict[Any, tuple[int, Any]] = field(default_factory=dict)
 
     def text(self) -> str:
         """The declarations and helper functions, to be written once into the module."""

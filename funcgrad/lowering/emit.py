@@ -20,6 +20,7 @@ from funcgrad.lowering.bodies import BodyKernels, fits_in_kernels
 from funcgrad.lowering.buffers import Layout, layout
 from funcgrad.lowering.builder import Builder, Shared, Target
 from funcgrad.lowering.donation import copied, in_place, updates
+from funcgrad.lowering.foreign import foreign_text
 from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, Schedule, Walk, touched
 from funcgrad.lowering.loops import loop_text
 from funcgrad.lowering.nests import STATUS, KernelText
@@ -50,6 +51,8 @@ class Module:
     checks
         The equations that can fail: the driver returns 1 + the position of the first that does, and leaves the value
         at fault in the status.
+    foreign
+        The calls of foreign code: the i-th is of the external function ``foreign<i>``.
     """
 
     text: str
@@ -57,9 +60,10 @@ class Module:
     imports: tuple[str, ...]
     level: int
     checks: tuple[Equation, ...]
+    foreign: tuple[Equation, ...]
 
 
-EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update")
+EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update", "foreign")
 """Kinds all of whose operations have a native form; see `native_form` for the others."""
 
 
@@ -111,6 +115,8 @@ class Kernels:
             return scatter_text(kernel, s.views, self.target, self.shared)
         if isinstance(kernel, Control):
             e = kernel.equation
+            if e.primitive.traits.kind == "foreign":
+                return foreign_text(e, s.views, self.shared)
             if fits(e):
                 return control_text(e, s.views, self.target, self.shared, self.checks)
             return BodyKernels(e, s.views, self.target, self.shared, lambda body: self.calls(body)[0]).run()
@@ -169,7 +175,7 @@ class Functions:
         For each kernel the name of its function, and the buffers for its parameters.
     results
         For every output the root whose buffer is the result.
-    imports, level, checks
+    imports, level, checks, foreign
         As in a `Module`.
     """
 
@@ -179,6 +185,7 @@ class Functions:
     imports: tuple[str, ...]
     level: int
     checks: tuple[Equation, ...]
+    foreign: tuple[Equation, ...]
 
     @property
     def growing(self) -> list[Var]:
@@ -202,7 +209,8 @@ def functions_of(s: Schedule, target: Target, arguments: Sequence[Var | None] = 
     declares, imports = kernels.imports()
     text = "\n".join([*declares, kernels.shared.text(), *kernels.texts])
     level = 1 if kernels.loops else 0
-    return Functions(text, tuple(calls), tuple(results), imports, level, tuple(kernels.checks))
+    foreign = tuple([e for _, e in kernels.shared.foreign.values()])
+    return Functions(text, tuple(calls), tuple(results), imports, level, tuple(kernels.checks), foreign)
 
 
 ATTRIBUTES = "attributes #0 = { noinline nounwind }"
@@ -227,7 +235,7 @@ def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Modul
     out = [(slots[r], r.aval) for r in f.results if isinstance(r.aval, Stack)]
     driver = _driver(f.calls, slots, offsets, out, words, "interrupt" in f.imports)
     text = "\n".join([f.text, driver, ATTRIBUTES, ""])
-    return Module(text, places, f.imports, f.level, f.checks)
+    return Module(text, places, f.imports, f.level, f.checks, f.foreign)
 
 
 PART = 64  # calls of one function of the driver: code generation is superlinear in the length of a function

@@ -27,6 +27,7 @@ from funcgrad.lowering.cache import cached
 from funcgrad.lowering.dump import dump_module, dump_program
 from funcgrad.lowering.emit import emit
 from funcgrad.lowering.entry_layout import DAMAGED
+from funcgrad.lowering.foreign import FAILED
 from funcgrad.lowering.interrupt import flag_address, watch
 from funcgrad.lowering.machine import Library, compile_object, header, load
 from funcgrad.lowering.pool import ArenaPool
@@ -34,6 +35,7 @@ from funcgrad.lowering.registers.control import INTERRUPTED
 from funcgrad.lowering.registers.stacks import OUT_OF_MEMORY
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import Stage, is_native, stages, this_target
+from funcgrad.lowering.thunks import Target
 
 
 class Native:
@@ -53,7 +55,9 @@ class Native:
         text = header() + module.text
         dump_module(program, text, module.level, donated)
         code = cached(text, module.level, lambda: compile_object(text, module.level))
-        self.library: Library = load([code], ["program"], {name: address_of(name) for name in module.imports})
+        self.foreign = [Target(e) for e in module.foreign]
+        imports = {name: address_of(name) for name in module.imports} | foreign_addresses(self.foreign)
+        self.library: Library = load([code], ["program"], imports)
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])
         self.arena = module.arena.size
         self.checks = module.checks
@@ -89,7 +93,13 @@ class Native:
                     stack_values.release(x)
 
     def fail(self, code: int, *status: int) -> NoReturn:
-        """Raise the error of the check that failed, or say that the code wrote behind its arena."""
+        """Raise the error of the check or foreign function that failed, or say that the code wrote behind its arena."""
+        if code <= FAILED:
+            error = self.foreign[FAILED - code].error(status[1])
+            try:
+                raise error
+            finally:
+                del error  # which holds this frame
         if code == DAMAGED:
             raise ProgramError(
                 f"the machine code of program {self.program.name} wrote behind its arena of {self.arena} bytes",
@@ -101,8 +111,8 @@ class Native:
             raise KeyboardInterrupt
         e = self.checks[code - 1]
         assert e.primitive.fault is not None
-        error = e.primitive.fault(status[1], **e.params)
-        raise error.at(e.source) if isinstance(error, FuncgradError) else error
+        fault = e.primitive.fault(status[1], **e.params)
+        raise fault.at(e.source) if isinstance(fault, FuncgradError) else fault
 
 
 def address_of(name: str) -> int:
@@ -113,6 +123,11 @@ def address_of(name: str) -> int:
     if name in ("memcpy", "free", "realloc"):
         return int(ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0)
     return blas.address(name)
+
+
+def foreign_addresses(targets: Sequence[Target]) -> dict[str, int]:
+    """What the names of foreign functions stand for."""
+    return {f"foreign{i}": t.address for i, t in enumerate(targets)}
 
 
 def _readable(x: Any, aval: Aval) -> tuple[Any, Any]:

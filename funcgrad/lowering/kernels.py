@@ -2,8 +2,8 @@
 
 A `Loop` is one pass over an iteration space with any number of elementwise operations, reductions and results; a
 `Walk` is a pass whose order matters, along one axis; a `Scatter` changes a buffer at computed places, one after the
-other; a `Product` is a matrix product; a `Control` kernel is a loop or branch with bodies of its own; a `Library`
-kernel is one equation without a native form.
+other; a `Product` is a matrix product; a `Control` kernel is a loop or branch with bodies of its own, or a call of
+foreign code; a `Library` kernel is one equation without a native form.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Library:
 
 @dataclass(slots=True)
 class Control:
-    """A loop or branch, or another operation on stacks, with operands in C order in memory."""
+    """A loop or branch, another operation on stacks, or a call of foreign code, with operands in C order in memory."""
 
     equation: Equation
 

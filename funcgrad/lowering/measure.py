@@ -20,7 +20,7 @@ from funcgrad.lowering.buffers import ALIGNMENT, buffer_bytes
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cost import Cost, KernelCost, accesses, flops, kind_of, lines_of
 from funcgrad.lowering.emit import ATTRIBUTES, functions_of
-from funcgrad.lowering.executable import address_of, executable
+from funcgrad.lowering.executable import address_of, executable, foreign_addresses
 from funcgrad.lowering.machine import compile_object, header, load
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED
@@ -28,6 +28,7 @@ from funcgrad.lowering.schedule import Kernel, Library, Schedule, schedule
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stack_values import lent
 from funcgrad.lowering.stages import Stage, is_native, stages, this_target
+from funcgrad.lowering.thunks import Target
 
 ROUNDS = 11  # the median of so many is taken
 LEAST = 3e-4  # seconds that a round lasts at least
@@ -114,7 +115,8 @@ def _kernel_times(stage: Stage, env: dict[Any, Any]) -> list[float]:
     text = header() + "\n".join([f.text, *runners, ATTRIBUTES, ""])
     code = cached(text, f.level, lambda: compile_object(text, f.level))
     names = [f"run{i}" for i in range(len(runners))]
-    library = load([code], names, {name: address_of(name) for name in f.imports})
+    targets = [Target(e) for e in f.foreign]
+    library = load([code], names, {name: address_of(name) for name in f.imports} | foreign_addresses(targets))
     memory = {STATUS: np.zeros(8, np.int64)}
     held = []
     for v in program.inputs:

@@ -104,7 +104,8 @@ class ArenaPool:
             _raw_free(raw)
 
     def __del__(self, clear: Callable[[ArenaPool], None] = clear) -> None:
-        if ctypes is not None:  # at the end of the interpreter modules go first, and the memory goes anyway
+        # At the end of the interpreter modules go first, and the memory goes anyway.
+        if ctypes is not None and ctypes.c_void_p is not None:
             clear(self)
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Stack, Var, make_aval
+from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Stack, Var, can_raise, make_aval
 from funcgrad.core.primitive import registry
 from funcgrad.lowering.inplace import share
 from funcgrad.lowering.kernels import (
@@ -64,6 +64,8 @@ class _Scheduler:
         self.readers: dict[Var, int] = {}  # for each root the kernels (as bits) that read its buffer
         self.walks: dict[tuple[Shape, int, bool], int] = {}  # the last walk of each kind
         self.buffers: dict[Var, Shape] = {}
+        self.effects = 0  # the kernels (as bits) with effects
+        self.raising = 0  # those that can raise
 
     def run(self) -> Schedule:
         for e in self.program.equations:
@@ -93,7 +95,9 @@ class _Scheduler:
         elif kind == "cumulative" and e.primitive.recurrence is not None:
             self._place_cumulative(e)
         elif kind in ("elementwise", "check", "iota"):
-            self._compute(e, self.join(e.outputs[0].aval.shape, e.inputs))
+            k = self.join(e.outputs[0].aval.shape, e.inputs, after=self._before(e))
+            self._compute(e, k)
+            self._note(e, k)
         elif kind in ("reduce", "argreduce"):
             (out,), (x,) = e.outputs, e.inputs
             axes = axes_of(e)
@@ -102,17 +106,40 @@ class _Scheduler:
             loop.reductions.append(e)
             loop.axes = axes
             self._define(out, k)
-        elif kind in CONTROL:
+        elif kind in CONTROL or (kind == "foreign" and not self.whole):
             self._place_control(e)
         elif kind != "dot" or not self._place_product(e):
             self._place_whole(e)
 
     def _place_control(self, e: Equation) -> None:
-        """A loop or branch, or another operation on stacks: its operands in C order."""
-        inputs = tuple([self._in_order(a) for a in e.inputs])
-        k = self._new(Control(e.replace(inputs=inputs)), inputs)
+        """A loop or branch, another operation on stacks, or a foreign call: its operands in C order."""
+        foreign = e.primitive.traits.kind == "foreign"
+        inputs = tuple([self._in_memory(a) if foreign else self._in_order(a) for a in e.inputs])
+        k = self._new(Control(e.replace(inputs=inputs)), inputs, self._before(e))
+        self._note(e, k)
         for out in e.outputs:
             self._define(out, k)
+
+    def _before(self, e: Equation) -> int:
+        """The kernels (as bits) before an equation with effects, or that can raise: effects stay in order."""
+        if e.primitive.effects_of(e.params):
+            return self.effects | self.raising
+        return self.effects if can_raise(e) else 0
+
+    def _note(self, e: Equation, k: int) -> None:
+        """Remember that equation `e` is in kernel `k`, if it has effects or can raise."""
+        if e.primitive.effects_of(e.params):
+            self.effects |= 1 << k
+        if can_raise(e):
+            self.raising |= 1 << k
+
+    def _in_memory(self, a: Atom) -> Atom:
+        """A value that lies in memory in C order; a constant too."""
+        if not isinstance(a, Literal):
+            return self._in_order(a)
+        copy = Var(a.aval)
+        self.write(Write(a, contiguous(copy, a.aval.shape)), copy)
+        return copy
 
     def _in_order(self, a: Atom) -> Atom:
         """A value that lies in memory in C order: itself, or a copy."""

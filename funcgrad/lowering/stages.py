@@ -8,7 +8,7 @@ from typing import Any
 
 from funcgrad.base.errors import FuncgradError, UnsupportedError
 from funcgrad.base.source import Source
-from funcgrad.core.ir import Equation, Literal, Program, Var, holds_raising, subprograms
+from funcgrad.core.ir import Equation, Literal, Program, Var, can_raise, subprograms
 from funcgrad.lowering.builder import Target
 from funcgrad.lowering.emit import Module, emit, native_form, native_type
 from funcgrad.lowering.machine import assembly, header, host
@@ -103,7 +103,7 @@ def stages(program: Program) -> list[Stage]:
     for e in program.equations:
         least = max([level[a] for a in e.inputs if isinstance(a, Var)], default=0)
         effect = bool(e.primitive.effects_of(e.params))
-        raises = e.primitive.traits.may_raise or holds_raising(e)
+        raises = can_raise(e)
         if effect or raises:
             least = max(least, effects, raising if effect else 0)
         at = least if (least % 2 == 0) == native_form(e) else least + 1

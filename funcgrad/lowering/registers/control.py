@@ -171,6 +171,12 @@ class Control(Straight):
         b.lines += [f"  store i64 {INTERRUPTED}, ptr %status", "  br label %exit", f"go{k}:"]
         b.block = f"go{k}"
 
+    def _foreign(self, e: Equation, cells: list[Any]) -> list[Any]:
+        results = super()._foreign(e, cells)
+        self.b.count += 1
+        self._watch(self.b.count)  # it may take long, and even a loop of few trips is then long
+        return results
+
     # -- stacks
 
     def _owned(self, kind: type[T], avals: Sequence[Stack], sets: int = 1, root: Var | None = None) -> T | None:

@@ -14,6 +14,7 @@ import numpy as np
 from funcgrad.base.dtypes import INT, Dtype
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Stack, make_aval
 from funcgrad.lowering.builder import Builder, Value, constant, make_type
+from funcgrad.lowering.foreign import call_lines, copies_of
 from funcgrad.lowering.registers.cells import I64, Cell, Memory, StackCell, is_small, register_element
 from funcgrad.lowering.registers.kinds import kind_of
 from funcgrad.lowering.registers.stacks import Reader, load_stack
@@ -297,6 +298,21 @@ class Straight:
                         new = b.select(kept, new, old)
                 array.store(b, p, new)
         return [array if in_place else self.registers(array)]
+
+    def _foreign(self, e: Equation, cells: list[Any]) -> list[Cell]:
+        b = self.b
+        assert b.lanes == 1
+        self.failed = True
+        operands = [self.memory(self.registers(c), a.aval) for c, a in zip(cells, e.inputs, strict=True)]
+        results = [self.allocate(v.aval) for v in e.outputs]
+        places = [*operands, *results, *[self.allocate(a) for a in copies_of(e)]]
+        table = self.allocate(make_aval((len(places),), INT))
+        for k, place in enumerate(places):
+            b.lines.append(f"  store ptr {place.pointer}, ptr {table.at(b, k)}")
+        b.count = n = b.count + 1
+        b.lines += call_lines(e, b.shared, table.pointer, n)
+        b.block = f"went{n}"
+        return [self.registers(place) for place in results]
 
     def _stack_length(self, e: Equation, cells: list[Any]) -> list[Cell]:
         assert isinstance(cells[0], StackCell)

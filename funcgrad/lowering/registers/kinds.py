@@ -82,6 +82,8 @@ class _Body:
         if kind in ("update", "scatter"):
             x = e.inputs[0]
             return x.aval.size > 0 and small(e.inputs[1:]) and (small((x,)) or x in dying)
+        if kind == "foreign":
+            return small((*e.inputs, *e.outputs))
         if kind in STACKS:
             return True
         if kind == "loop":
