@@ -25,6 +25,13 @@ from funcgrad.ops.vecmath.arithmetic import (
 
 def reduce_angle(b: Builder, x: Value) -> tuple[Pair, Value]:
     """(r, q): r as a pair, right to a fraction of an ulp for every x; q as integers, of which two bits count."""
+    zero = b.constant(x.type, 0.0), b.constant(x.type.with_element(f"i{x.type.bits}"), 0)
+    r, lo, q = b.unless(b.lt(b.abs(x), c.NO_TURN), (x, *zero), lambda: _turned_back(b, x))
+    return (r, lo), q
+
+
+def _turned_back(b: Builder, x: Value) -> list[Value]:
+    """r, its error, and q: (x, 0, 0) for small angles, up to the sign of a zero and to bits of q that do not count."""
     f = format_of(x)
     t = b.fma(x, c.TWO_OVER_PI, f.rounder)
     k = b.sub(t, f.rounder)
@@ -46,8 +53,8 @@ def reduce_angle(b: Builder, x: Value) -> tuple[Pair, Value]:
         lo = b.sub(b.add(d, e), b.mul(k, P4))
     huge = b.ge(b.abs(x), limit)
     name = need_large_angles(b, x, q, limit)
-    r, lo, q = b.detour(huge, name, (x, r, lo, q), (r, lo, q))
-    return (r, lo), q
+    turned: list[Value] = b.detour(huge, name, (x, r, lo, q), (r, lo, q))
+    return turned
 
 
 def need_large_angles(b: Builder, x: Value, q: Value, limit: float) -> str:
