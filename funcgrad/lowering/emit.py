@@ -68,14 +68,14 @@ EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update")
 
 def native_type(atom: Atom) -> bool:
     """Whether native code can hold values of this type, other than inside loops."""
-    return atom.aval.dtype.name in ELEMENTS and not isinstance(atom.aval, Stack)
+    return atom.aval.dtype in ELEMENTS and not isinstance(atom.aval, Stack)
 
 
 def native_form(e: Equation) -> bool:
     """Whether an equation of a flat Program can be emitted."""
     kind = e.primitive.traits.kind
     if kind in ("loop", "branch"):
-        typed = all([a.aval.dtype.name in ELEMENTS for a in (*e.inputs, *e.outputs)])
+        typed = all([a.aval.dtype in ELEMENTS for a in (*e.inputs, *e.outputs)])
         return typed and (fits(e) or fits_in_kernels(e, native_form))
     if not all([native_type(a) for a in (*e.inputs, *e.outputs)]):
         return False

@@ -224,7 +224,7 @@ class _Scheduler:
         """A matrix product; one without sums, and those of integers and bools, are loops. False: not native."""
         (out,), (x, y) = e.outputs, e.inputs
         dtype, contract, batch = out.aval.dtype, e.params["contract"], e.params["batch"]
-        if dtype.name not in ELEMENTS:
+        if dtype not in ELEMENTS:
             return False
         free = [
             tuple([i for i in range(v.aval.ndim) if i not in c and i not in b])

@@ -20,13 +20,18 @@ def kind_of(e: Equation) -> str:
 
 def fits(e: Equation) -> bool:
     """Whether a loop or branch of a flat Program can be straight-line code; its operands are in memory."""
-    body = _Body()
-    owned = set(e.inputs)  # large carries, constants too, are copied to where their results are to be
-    return body.equation(e, owned, set()) and body.cost <= MOST
+
+    def find() -> bool:
+        body = _Body()
+        owned = set(e.inputs)  # large carries, constants too, are copied to where their results are to be
+        return body.equation(e, owned, set()) and body.cost <= MOST
+
+    first: Program = e.params["branches"][0] if e.primitive.traits.kind == "branch" else e.params["body"]
+    return first.remember(("fits", e.inputs, e.outputs), find)
 
 
 def _native(a: Atom) -> bool:
-    return a.aval.dtype.name in ELEMENTS
+    return a.aval.dtype in ELEMENTS
 
 
 class _Body:

@@ -88,7 +88,7 @@ def polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
     """
     if len(coefficients) < 5:
         return _horner(b, x, coefficients)
-    z = b.mul(x, x)
+    z = b.once("square", x, lambda: b.mul(x, x))
     *heads, p = [_horner(b, x, coefficients[k : k + 2]) for k in range(0, len(coefficients), 2)]
     for head in reversed(heads):
         p = b.fma(z, p, head)

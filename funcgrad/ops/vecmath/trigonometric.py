@@ -22,7 +22,7 @@ def sin_cos(b: Builder, angle: Pair) -> tuple[Pair, Pair]:
     w = b.sub(1.0, h)
     s = b.fma(b.mul(z, r), polynomial(b, z, coefficients.SIN[name]), b.mul(lo, w))
     rest = b.sub(b.sub(b.sub(1.0, w), h), b.mul(r, lo))
-    e = b.fma(b.mul(z, z), polynomial(b, z, coefficients.COS[name]), rest)
+    e = b.fma(b.once("square", z, lambda: b.mul(z, z)), polynomial(b, z, coefficients.COS[name]), rest)
     return (r, s), (w, e)
 
 
