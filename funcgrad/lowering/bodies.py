@@ -13,7 +13,7 @@ from typing import Any
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var, make_aval
 from funcgrad.lowering.buffers import layout
 from funcgrad.lowering.builder import Function, make_type
-from funcgrad.lowering.kernels import Schedule
+from funcgrad.lowering.kernels import Control, Schedule
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.registers.cells import Layout
@@ -82,13 +82,14 @@ class BodyKernels:
 
     def __init__(
         self,
-        e: Equation,
+        kernel: Control,
         views: dict[Var, View],
         stacks: dict[Var, Layout],
         shared: Any,
         kernels: Callable[[Schedule], list[Call]],
     ) -> None:
-        self.e, self.views, self.stacks, self.shared = e, views, stacks, shared
+        self.e, self.kept = kernel.equation, kernel.kept
+        self.views, self.stacks, self.shared = views, stacks, shared
         self.kernels = kernels
         self.f = Lines()
 
@@ -184,8 +185,9 @@ class BodyKernels:
         body, consts, carry = p["body"], p["consts"], p["carry"]
         operands = [self._operand(a) for a in e.inputs]
         current = [f.parameter(v) for v in e.outputs[:carry]]
-        for a, source, target in zip(e.inputs[1 + consts :], operands[1 + consts :], current, strict=False):
-            self._copy(source, target, a.aval)
+        for j, (a, target) in enumerate(zip(e.inputs[1 + consts :], current, strict=False)):
+            if j not in self.kept:
+                self._copy(operands[1 + consts + j], target, a.aval)
         rows = [None if isinstance(v.aval, Stack) else f.parameter(v) for v in e.outputs[carry:]]
         growing = self._growing() if None in rows else None
         index = self._alloca(body.inputs[0].aval)

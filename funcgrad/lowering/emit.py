@@ -114,10 +114,9 @@ class Kernels:
         if isinstance(kernel, Scatter):
             return scatter_text(kernel, s.views, self.target, self.shared)
         if isinstance(kernel, Control):
-            e = kernel.equation
-            if fits(e):
-                return control_text(e, s.views, s.stacks, self.target, self.shared, self.checks)
-            return BodyKernels(e, s.views, s.stacks, self.shared, lambda body: self.calls(body)[0]).run()
+            if fits(kernel.equation):
+                return control_text(kernel, s.views, s.stacks, self.target, self.shared, self.checks)
+            return BodyKernels(kernel, s.views, s.stacks, self.shared, lambda body: self.calls(body)[0]).run()
         assert isinstance(kernel, Product)
         roots = (kernel.x.root, kernel.y.root, kernel.out.root)
         if tile.fits(kernel):

@@ -42,14 +42,23 @@ ORDERED = ("window", "update", "scatter", "cumulative", "argreduce")
 """Kinds with kernels of their own in machine code, and whole equations in a plain schedule."""
 
 
-def schedule(program: Program, plain: bool = False) -> Schedule:
-    """Fuse the equations of a simplified Program into kernels; if `plain`, of loops, products and whole equations."""
-    return program.remember(("schedule", plain), lambda: _Scheduler(program, plain).run())
+def schedule(program: Program, plain: bool = False, again: bool = False) -> Schedule:
+    """Fuse the equations of a simplified Program into kernels.
+
+    Parameters
+    ----------
+    plain
+        Of loops, products and whole equations only.
+    again
+        A kernel may run several times over: what a loop starts with is still there at its end.
+    """
+    return program.remember(("schedule", plain, again), lambda: _Scheduler(program, plain, again).run())
 
 
 class _Scheduler:
-    def __init__(self, program: Program, plain: bool) -> None:
+    def __init__(self, program: Program, plain: bool, again: bool) -> None:
         self.program = program
+        self.again = again
         self.whole = ORDERED if plain else ()
         self.views: dict[Var, View] = {v: contiguous(v, v.aval.shape) for v in program.inputs}
         self.kernels: list[Kernel] = []
@@ -67,7 +76,7 @@ class _Scheduler:
         outputs = self.outputs()
         order = sorted(range(len(self.kernels)), key=lambda k: (self.after[k].bit_count(), k))
         found = Schedule([self.kernels[k] for k in order], self.views, self.buffers, outputs)
-        return found if self.whole else share(found)
+        return found if self.whole else share(found, loops=not self.again)
 
     # -- equations
 
