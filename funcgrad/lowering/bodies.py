@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var, make_aval
 from funcgrad.lowering.buffers import layout
 from funcgrad.lowering.builder import Builder, Shared, Target, Value
-from funcgrad.lowering.kernels import Schedule
+from funcgrad.lowering.kernels import Control, Schedule
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.registers.cells import I64
@@ -85,13 +85,14 @@ class BodyKernels:
 
     def __init__(
         self,
-        e: Equation,
+        kernel: Control,
         views: dict[Var, View],
         target: Target,
         shared: Shared,
         kernels: Callable[[Schedule], list[Call]],
     ) -> None:
-        self.e, self.views, self.shared = e, views, shared
+        self.e, self.kept = kernel.equation, kernel.kept
+        self.views, self.shared = views, shared
         self.kernels = kernels
         self.f = Lines(target, shared)
 
@@ -182,8 +183,9 @@ class BodyKernels:
         body, consts, carry = p["body"], p["consts"], p["carry"]
         operands = [self._operand(a) for a in e.inputs]
         current = [f.parameter(v) for v in e.outputs[:carry]]
-        for a, source, target in zip(e.inputs[1 + consts :], operands[1 + consts :], current, strict=False):
-            self._copy(source, target, a.aval)
+        for j, target in enumerate(current):
+            if j not in self.kept:
+                self._copy(operands[1 + consts + j], target, e.inputs[1 + consts + j].aval)
         ys = e.outputs[carry:]
         rows = [None if isinstance(v.aval, Stack) else f.parameter(v) for v in ys]
         numbers = {j: k for k, j in enumerate([j for j, r in enumerate(rows) if r is None])}

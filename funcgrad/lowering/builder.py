@@ -10,6 +10,7 @@ IR: the compiler's assertions are on, and it would end the process. Nothing here
     b.lines                                     # ["  %v1 = call <8 x double> @llvm.fma.v8f64(..., ...)"]
 
 Rare cases leave the straight line through one door: `detour` calls an outlined function if any lane asks for it.
+Scalar code jumps over what is known already: `unless`.
 """
 
 from __future__ import annotations
@@ -551,6 +552,28 @@ class Builder:
         return [
             self.emit(v.type, f"phi {v.type.text} [ {v.text}, %{here} ], [ {other.text}, %{rare} ]")
             for v, other in zip(usual, found, strict=True)
+        ]
+
+    def unless(self, condition: Value, known: Sequence[Value], make: Callable[[], Sequence[Value]]) -> list[Value]:
+        """What `make` emits; where `condition` holds, that must be the bits of `known`.
+
+        Scalar code jumps over `make` there: if the processor foresees the jump, what follows waits for `known` alone.
+        Vectors compute all lanes. Scalar code continues in a new basic block, `block`.
+        """
+        if condition.type.lanes > 1:
+            return list(make())
+        here, memo = self.block, dict(self.memo)
+        self.count = n = self.count + 1
+        self.block = f"else{n}"
+        self.lines += [f"  br i1 {condition.text}, label %known{n}, label %else{n}", f"else{n}:"]
+        made = make()
+        if [v.type for v in made] != [v.type for v in known]:
+            raise TypeError(f"unless: {made} in place of {known}")
+        there, self.block, self.memo = self.block, f"known{n}", memo
+        self.lines += [f"  br label %known{n}", f"known{n}:"]
+        return [
+            self.emit(x.type, f"phi {x.type.text} [ {x.text}, %{here} ], [ {y.text}, %{there} ]")
+            for x, y in zip(known, made, strict=True)
         ]
 
     def inner(self, lanes: int | None = None) -> Builder:

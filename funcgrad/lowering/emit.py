@@ -69,7 +69,7 @@ EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update", "fore
 
 def native_type(aval: Aval) -> bool:
     """Whether native code can hold values of this type."""
-    return aval.dtype.name in ELEMENTS
+    return aval.dtype in ELEMENTS
 
 
 def native_form(e: Equation) -> bool:
@@ -118,8 +118,8 @@ class Kernels:
             if e.primitive.traits.kind == "foreign":
                 return foreign_text(e, s.views, self.shared)
             if fits(e):
-                return control_text(e, s.views, self.target, self.shared, self.checks)
-            return BodyKernels(e, s.views, self.target, self.shared, lambda body: self.calls(body)[0]).run()
+                return control_text(kernel, s.views, self.target, self.shared, self.checks)
+            return BodyKernels(kernel, s.views, self.target, self.shared, lambda body: self.calls(body)[0]).run()
         assert isinstance(kernel, Product)
         roots = (kernel.x.root, kernel.y.root, kernel.out.root)
         if tile.fits(kernel):

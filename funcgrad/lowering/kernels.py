@@ -118,9 +118,13 @@ class Library:
 
 @dataclass(slots=True)
 class Control:
-    """A loop or branch, another operation on stacks, or a call of foreign code, with operands in C order in memory."""
+    """A loop or branch, another operation on stacks, or a call of foreign code, with operands in C order in memory.
+
+    `kept` are the carries of a loop that begin where their results are to be: they are not copied there.
+    """
 
     equation: Equation
+    kept: frozenset[int] = frozenset()
 
 
 Kernel = Loop | Product | Walk | Scatter | Library | Control

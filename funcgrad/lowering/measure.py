@@ -69,7 +69,7 @@ def _stages(flat: Program) -> list[Stage]:
 
 def _schedule(stage: Stage) -> Schedule:
     if stage.program is not None:
-        return schedule(stage.program)
+        return schedule(stage.program, again=True)
     assert stage.equation is not None
     return Schedule([Library(stage.equation)], {}, {}, [])
 
@@ -106,7 +106,7 @@ def _kernel_times(stage: Stage, env: dict[Any, Any]) -> list[float]:
     """Seconds of the kernels of a native stage; its outputs are put into `env`."""
     program = stage.program
     assert program is not None
-    s = schedule(program)
+    s = schedule(program, again=True)
     f = functions_of(s, this_target())
     number = {STATUS: 0}
     for v in (*program.inputs, *[root for _, roots in f.calls for root in roots], *s.outputs):

@@ -46,14 +46,23 @@ ORDERED = ("window", "update", "scatter", "cumulative", "argreduce")
 """Kinds with kernels of their own in machine code, and whole equations in a plain schedule."""
 
 
-def schedule(program: Program, plain: bool = False) -> Schedule:
-    """Fuse the equations of a simplified Program into kernels; if `plain`, of loops, products and whole equations."""
-    return program.remember(("schedule", plain), lambda: _Scheduler(program, plain).run())
+def schedule(program: Program, plain: bool = False, again: bool = False) -> Schedule:
+    """Fuse the equations of a simplified Program into kernels.
+
+    Parameters
+    ----------
+    plain
+        Of loops, products and whole equations only.
+    again
+        A kernel may run several times over: what a loop starts with is still there at its end.
+    """
+    return program.remember(("schedule", plain, again), lambda: _Scheduler(program, plain, again).run())
 
 
 class _Scheduler:
-    def __init__(self, program: Program, plain: bool) -> None:
+    def __init__(self, program: Program, plain: bool, again: bool) -> None:
         self.program = program
+        self.again = again
         self.whole = ORDERED if plain else ()
         self.views: dict[Var, View] = {v: contiguous(v, in_memory(v.aval).shape) for v in program.inputs}
         self.kernels: list[Kernel] = []
@@ -73,7 +82,7 @@ class _Scheduler:
         outputs = self.outputs()
         order = sorted(range(len(self.kernels)), key=lambda k: (self.after[k].bit_count(), k))
         found = Schedule([self.kernels[k] for k in order], self.views, self.buffers, outputs)
-        return found if self.whole else share(found)
+        return found if self.whole else share(found, loops=not self.again)
 
     # -- equations
 
@@ -248,7 +257,7 @@ class _Scheduler:
         """A matrix product; one without sums, and those of integers and bools, are loops. False: not native."""
         (out,), (x, y) = e.outputs, e.inputs
         dtype, contract, batch = out.aval.dtype, e.params["contract"], e.params["batch"]
-        if dtype.name not in ELEMENTS:
+        if dtype not in ELEMENTS:
             return False
         free = [
             tuple([i for i in range(v.aval.ndim) if i not in c and i not in b])

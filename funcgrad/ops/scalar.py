@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from funcgrad.base.dtypes import Dtype
 
 Emitter = Callable[..., Any]
 
-ELEMENTS = {
+ELEMENTS = {np.dtype(name): element for name, element in {
     "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "i8", "uint16": "i16", "uint32": "i32", "uint64": "i64", "float32": "float", "float64": "double",
-}  # fmt: skip
-"""Register element type by dtype name; what is missing here is not compiled."""
+}.items()}  # fmt: skip
+"""Register element type by dtype; what is missing here is not compiled."""
 
 
 def element_of(dtype: Dtype) -> str:
     """The element type of values of `dtype` in registers."""
-    return ELEMENTS[dtype.name]
+    return ELEMENTS[dtype]
 
 
 def is_unsigned(dtype: Dtype) -> bool:

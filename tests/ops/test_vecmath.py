@@ -499,6 +499,36 @@ def test_without_the_feature_fma_is_a_product_and_a_sum() -> None:
         assert bool(b.shared.declares) is fma
 
 
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_scalar_code_jumps_over_what_is_known(lanes: int) -> None:
+    b = Builder(Target(32, fma=True), lanes)
+    x = b.value("%x", b.f64)
+    small = b.lt(x, 1.0)
+    b.unless(small, [x], lambda: [b.once("twice", x, lambda: b.add(x, x))])
+    jumps = ["  br i1 %v1, label %known2, label %else2", "  br label %known2"]
+    assert [line for line in b.lines if " br " in line] == (jumps if lanes == 1 else [])
+    assert (("twice", x) in b.memo) is (lanes > 1)  # a jump may leave it out
+    if lanes == 1:
+        with pytest.raises(TypeError, match="in place of"):
+            b.unless(small, [x], lambda: [b.bits(x)])
+
+
+@pytest.mark.parametrize("fma", [True, False], ids=["fma", "no_fma"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_angles_that_need_no_turn(name: str, dtype: Any, fma: bool) -> None:
+    needs(32)
+    edge = np.array([0.7853, np.pi / 4, 0.0, np.finfo(dtype).tiny], dtype)
+    bits = edge.view(np.int64 if dtype is f64 else np.int32)[:, None] + np.arange(-200, 200)
+    x = bits[bits >= 0].astype(bits.dtype).view(dtype)
+    x = np.concatenate([x, -x, np.random.default_rng(3).uniform(-0.8, 0.8, 20_000).astype(dtype)])
+    one = compiled(name, dtype, 32, fma, 1)
+    scalar, vector = one(x), compiled(name, dtype, 32, fma)(x)
+    np.testing.assert_array_equal(scalar, vector)
+    assert (np.signbit(scalar) == np.signbit(vector)).all()
+    assert measure(name, one, (x,), reference(name, dtype, (x,))) <= BOUNDS[name]
+
+
 def test_a_helper_is_written_once() -> None:
     b = Builder(Target(), 2)
     x = b.value("%x", b.f64)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.core.ir import Equation, Literal, Stack, Var, make_aval
+from funcgrad.lowering import kernels
 from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.nests import STATUS, KernelText
@@ -20,26 +21,26 @@ SIDE_BY_SIDE = 4  # vectors of rows that loop together: each waits for its own d
 
 
 def control_text(
-    e: Equation,
+    kernel: kernels.Control,
     views: dict[Var, View],
     target: Target,
     shared: Shared,
     checks: list[Equation],
 ) -> KernelText:
     """The function of a loop or branch, or of another operation on stacks."""
-    return _Kernel(e, views, target, shared, checks).run()
+    return _Kernel(kernel, views, target, shared, checks).run()
 
 
 class _Kernel:
     def __init__(
         self,
-        e: Equation,
+        kernel: kernels.Control,
         views: dict[Var, View],
         target: Target,
         shared: Shared,
         checks: list[Equation],
     ) -> None:
-        self.e, self.views = e, views
+        self.e, self.kept, self.views = kernel.equation, kernel.kept, views
         self.lanes = self._lanes(target)
         self.b = Builder(target, self.lanes, shared)
         self.emitter = Control(self.b, checks)
@@ -95,14 +96,15 @@ class _Kernel:
         return Memory(self._pointer(v), in_memory(v.aval))
 
     def _own(self, cells: list[Any], places: list[Memory]) -> list[Any]:
-        """The operands, with large carries copied to where their results are to be."""
+        """The operands, with large carries where their results are to be: copied there, or there already."""
         consts, carry = self.e.params["consts"], self.e.params["carry"]
         out = list(cells)
         for j in range(carry):
             k, place = 1 + consts + j, places[j]
             if is_small(place.aval):
                 continue
-            self._copy(cells[k], place)
+            if j not in self.kept:
+                self._copy(cells[k], place)
             out[k] = place
         return out
 

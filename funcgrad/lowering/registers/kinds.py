@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from funcgrad.core.ir import Atom, Equation, Literal, Program, Stack, Var
+from funcgrad.core.ir import Atom, Equation, Literal, Program, Stack, Var, subprograms
 from funcgrad.lowering.registers.cells import is_small
 from funcgrad.ops.scalar import ELEMENTS
 
@@ -25,13 +25,19 @@ def fits(e: Equation) -> bool:
 
     So can other operations on stacks.
     """
-    body = _Body()
-    owned = set(e.inputs)  # large carries, constants too, are copied to where their results are to be
-    return body.equation(e, owned, set()) and body.cost <= MOST
+
+    def find() -> bool:
+        body = _Body()
+        owned = set(e.inputs)  # large carries, constants too, are copied to where their results are to be
+        return body.equation(e, owned, set()) and body.cost <= MOST
+
+    for _, body in subprograms(e):
+        return body.remember(("fits", e.inputs, e.outputs), find)
+    return find()
 
 
 def _native(a: Atom) -> bool:
-    return a.aval.dtype.name in ELEMENTS
+    return a.aval.dtype in ELEMENTS
 
 
 class _Body:

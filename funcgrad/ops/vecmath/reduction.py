@@ -25,14 +25,21 @@ from funcgrad.ops.vecmath.arithmetic import (
 
 def reduce_angle(b: Builder, x: Value) -> tuple[Pair, Value]:
     """(r, q): r as a pair, right to a fraction of an ulp for every x; q as integers, of which two bits count."""
+    zero = b.constant(x.type, 0.0), b.constant(x.type.with_element(f"i{x.type.bits}"), 0)
+    size = b.abs(x)
+    r, lo, q = b.unless(b.lt(size, c.NO_TURN), (x, *zero), lambda: _turned_back(b, x, size))
+    return (r, lo), q
+
+
+def _turned_back(b: Builder, x: Value, size: Value) -> list[Value]:
+    """r, its error, and q: (x, 0, 0) for small angles, up to the sign of a zero and to bits of q that do not count."""
     f = format_of(x)
     t = b.fma(x, c.TWO_OVER_PI, f.rounder)
-    k = b.sub(t, f.rounder)
+    n = b.sub(f.rounder, t)  # −k
     q = b.bits(t)
     if b.target.fma:
         P1, P2, P3 = c.HALF_PI_WHOLE[f.name]
         limit = c.ANGLE_LIMIT_FMA[f.name]
-        n = b.neg(k)
         r = b.fma(n, P1, x)  # exact: a multiple of ulp(P1), below 1
         p, e = two_product(b, n, b.constant(x.type, P2))
         r, d = two_sum(b, r, p)
@@ -40,14 +47,14 @@ def reduce_angle(b: Builder, x: Value) -> tuple[Pair, Value]:
     else:
         P1, P2, P3, P4 = c.HALF_PI_SPLIT[f.name]
         limit = c.ANGLE_LIMIT[f.name]
-        r = b.sub(x, b.mul(k, P1))  # the products are exact: k has fewer bits than P1, P2, P3 leave
-        r, d = two_sum(b, r, b.mul(k, -P2))
-        r, e = two_sum(b, r, b.mul(k, -P3))
-        lo = b.sub(b.add(d, e), b.mul(k, P4))
-    huge = b.ge(b.abs(x), limit)
+        r = b.add(x, b.mul(n, P1))  # the products are exact: n has fewer bits than P1, P2, P3 leave
+        r, d = two_sum(b, r, b.mul(n, P2))
+        r, e = two_sum(b, r, b.mul(n, P3))
+        lo = b.add(b.add(d, e), b.mul(n, P4))
+    huge = b.ge(size, limit)
     name = need_large_angles(b, x, q, limit)
-    r, lo, q = b.detour(huge, name, (x, r, lo, q), (r, lo, q))
-    return (r, lo), q
+    turned: list[Value] = b.detour(huge, name, (x, r, lo, q), (r, lo, q))
+    return turned
 
 
 def need_large_angles(b: Builder, x: Value, q: Value, limit: float) -> str:

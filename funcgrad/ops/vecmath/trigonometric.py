@@ -1,8 +1,9 @@
 """sin, cos, tan of every angle.
 
 On |r| ≤ π/4, with z = r² and the error lo of r:
-    sin(r + lo) = r + (r z S(z) + lo cos r),   cos(r + lo) = w + (((1 − w) − z/2) + (z² C(z) − r lo)), w = 1 − z/2
-(Ng, fdlibm's k_sin.c and k_cos.c). The quadrant chooses between them and the sign.
+    sin(r + lo) = r + (r z S(z) + w lo),   cos(r + lo) = w + (((1 − w) − z/2 − r lo) + z² C(z)),   w = 1 − z/2
+(Ng, fdlibm's k_sin.c and k_cos.c). The quadrant chooses between them and the sign. The polynomials are ready last:
+all else is added before.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ def sin_cos(b: Builder, angle: Pair) -> tuple[Pair, Pair]:
     name = format_of(r).name
     z = b.mul(r, r)
     h = b.mul(z, 0.5)
-    s = b.fma(b.mul(z, r), polynomial(b, z, coefficients.SIN[name]), b.sub(lo, b.mul(h, lo)))
     w = b.sub(1.0, h)
-    e = b.fma(b.mul(z, z), polynomial(b, z, coefficients.COS[name]), b.mul(b.neg(r), lo))
-    return (r, s), (w, b.add(b.sub(b.sub(1.0, w), h), e))
+    s = b.fma(b.mul(z, r), polynomial(b, z, coefficients.SIN[name]), b.mul(lo, w))
+    rest = b.sub(b.sub(b.sub(1.0, w), h), b.mul(r, lo))
+    e = b.fma(b.once("square", z, lambda: b.mul(z, z)), polynomial(b, z, coefficients.COS[name]), rest)
+    return (r, s), (w, e)
 
 
 def turns(b: Builder, x: Value) -> tuple[Pair, Pair, Value]:
