@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from funcgrad.api.rules import (
     Application,
     Result,
@@ -21,7 +23,8 @@ from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import CustomRuleError
 from funcgrad.control.custom_jvp import custom_jvp_p
-from funcgrad.core.ir import tangent_aval
+from funcgrad.core.ir import Literal, tangent_aval
+from funcgrad.core.trace import Tracer
 from funcgrad.ops.op import aval_of, zeros_of
 
 
@@ -137,18 +140,19 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
         def make(expected: Sequence[Any], values: Sequence[Any] | None) -> list[Traced]:
             dots = [(None, tangent_aval(aval)) for aval, moves in zip(a.avals, a.moving, strict=True) if moves]
             names = [f"{n}_dot" for n, moves in zip(a.names, a.moving, strict=True) if moves]
-            return [
-                trace(
-                    function,
-                    [*a.inputs(values), *dots],
-                    [*a.names, *names],
-                    name=name,
-                    purpose="custom_jvp",
-                    shows=values is not None,
-                    expected=expected,
-                    hidden="the tangents of a rule",
-                )
-            ]
+            found = trace(
+                function,
+                [*a.inputs(values), *dots],
+                [*a.names, *names],
+                name=name,
+                purpose="custom_jvp",
+                shows=values is not None,
+                expected=expected,
+                hidden="the tangents of a rule",
+            )
+            with returned_by(rule):
+                _require_moving(found, len(dots), len(result.avals), name)
+            return [found]
 
         return apply(custom_jvp_p, self, a, values, traced, make, self._written)
 
@@ -176,3 +180,28 @@ def _outputs(returned: Any, name: str, result: Result) -> list[Any]:
         if is_inexact(aval.dtype)
     ]
     return [*out, *dots]
+
+
+def _require_moving(rule: Traced, dots: int, outputs: int, name: str) -> None:
+    """Raise if a tangent that a rule returns has nothing to do with those it got, and is not a constant zero."""
+    program = rule.program
+    moves: set[Any] = set(program.inputs[len(program.inputs) - dots :])
+    none: set[Any] = {v for v, x in zip(program.inputs, rule.constants, strict=False) if _is_zero(x)}
+    for e in program.equations:
+        if not moves.isdisjoint(e.inputs):
+            moves.update(e.outputs)
+        product = e.primitive.traits.zero in ("product", "guard")
+        empty = [a in none or (isinstance(a, Literal) and a.is_zero()) for a in e.inputs]
+        if empty and (all(empty) if e.primitive.traits.zero in ("sum", "keep") else product and any(empty)):
+            none.update(e.outputs)
+    for a in program.outputs[outputs:]:
+        if a.aval.size and a not in moves and a not in none and not (isinstance(a, Literal) and a.is_zero()):
+            raise CustomRuleError(
+                f"{name} returns a tangent that depends on none of the tangents it got: {a.aval}",
+                hint="it is linear in them: multiply the derivative by one; if it is zero, return np.zeros_like(out)",
+            )
+
+
+def _is_zero(x: Any) -> bool:
+    """Whether a captured array is one of zeros."""
+    return type(x) is not Tracer and not np.any(x)
