@@ -24,12 +24,12 @@ from funcgrad.api.tracing import (
     trace,
     value_and_aval,
 )
-from funcgrad.base.errors import CustomRuleError, FuncgradError, TracerValueError
+from funcgrad.base.errors import CustomRuleError, FuncgradError, LinearityError, TracerValueError
 from funcgrad.base.tree import leaf_paths
 from funcgrad.control.linear_solve import linear_solve_p, transposed
 from funcgrad.control.rules import union, with_operands
 from funcgrad.core.evaluate import evaluate
-from funcgrad.core.ir import Program
+from funcgrad.core.ir import Program, tangent_aval
 from funcgrad.core.trace import Trace, Tracer, bind, current, visible_value
 from funcgrad.numpy import linalg
 from funcgrad.numpy.operands import array
@@ -207,7 +207,13 @@ def custom_linear_solve(
     if symmetric:
         back = direct
     elif transpose_solve is not None:
-        vecmat = closed(transposed(system.program, len(system.constants)), system.constants)
+        try:
+            other = transposed(system.program, len(system.constants))
+        except LinearityError as error:
+            message = error.message.replace("a derivative rule is not linear in its tangents", "matvec is not linear")
+            message = message.replace("depends on them", "depends on x")
+            raise CustomRuleError(f"custom_linear_solve: {message}", source=error.source) from None
+        vecmat = closed(other, system.constants)
         back = traced(lambda y: transpose_solve(vecmat, y), "transpose_solve")
     parts = [t for t in (system, direct, back) if t is not None]
     operands: list[Any] = []
@@ -291,7 +297,9 @@ class _Root(WithRules):
             moved = jvp(lambda *p: closed(x, *p), primals, tangents)[1]
             g = lambda v: jvp(lambda x: closed(x, *primals), (x,), (v,))[1]
             if self.tangent_solve is not None:
-                return x, self.tangent_solve(g, tree.map(lambda y: -y, moved))
+                v = self.tangent_solve(g, tree.map(lambda y: -y, moved))
+                leaves = like(v, xs, [tangent_aval(t) for t in result.avals], "the result of tangent_solve", "x")
+                return x, tree.unflatten(xs, leaves)
             flat, unravel = tree.ravel_pytree(x)
             matrix = jacfwd(lambda v: tree.ravel_pytree(g(unravel(v)))[0])(0.0 * flat)
             return x, unravel(linalg.solve(matrix, -tree.ravel_pytree(moved)[0]))

@@ -15,6 +15,7 @@ from funcgrad.api.rules import (
     fitting,
     like,
     no_tangent,
+    require_moving,
     returned_by,
     symbolic_zero,
 )
@@ -23,7 +24,7 @@ from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import CustomRuleError
 from funcgrad.control.custom_jvp import custom_jvp_p
-from funcgrad.core.ir import Literal, tangent_aval
+from funcgrad.core.ir import tangent_aval
 from funcgrad.core.trace import Tracer
 from funcgrad.ops.op import aval_of, zeros_of
 
@@ -183,25 +184,9 @@ def _outputs(returned: Any, name: str, result: Result) -> list[Any]:
 
 
 def _require_moving(rule: Traced, dots: int, outputs: int, name: str) -> None:
-    """Raise if a tangent that a rule returns has nothing to do with those it got, and is not a constant zero."""
-    program = rule.program
-    moves: set[Any] = set(program.inputs[len(program.inputs) - dots :])
-    none: set[Any] = {v for v, x in zip(program.inputs, rule.constants, strict=False) if _is_zero(x)}
-    for e in program.equations:
-        if not moves.isdisjoint(e.inputs):
-            moves.update(e.outputs)
-        product = e.primitive.traits.zero in ("product", "guard")
-        empty = [a in none or (isinstance(a, Literal) and a.is_zero()) for a in e.inputs]
-        if empty and (all(empty) if e.primitive.traits.zero in ("sum", "keep") else product and any(empty)):
-            none.update(e.outputs)
-    for a in program.outputs[outputs:]:
-        if a.aval.size and a not in moves and a not in none and not (isinstance(a, Literal) and a.is_zero()):
-            raise CustomRuleError(
-                f"{name} returns a tangent that depends on none of the tangents it got: {a.aval}",
-                hint="it is linear in them: multiply the derivative by one; if it is zero, return np.zeros_like(out)",
-            )
-
-
-def _is_zero(x: Any) -> bool:
-    """Whether a captured array is one of zeros."""
-    return type(x) is not Tracer and not np.any(x)
+    """Raise if a tangent that a rule returns has nothing to do with those it got."""
+    p = rule.program
+    zero = [v for v, x in zip(p.inputs, rule.constants, strict=False) if type(x) is not Tracer and not np.any(x)]
+    require_moving(
+        p.equations, p.inputs[len(p.inputs) - dots :], zero, p.outputs[outputs:], f"{name} returns a tangent"
+    )
