@@ -212,7 +212,7 @@ def custom_linear_solve(
         except LinearityError as error:
             message = error.message.replace("a derivative rule is not linear in its tangents", "matvec is not linear")
             message = message.replace("depends on them", "depends on x")
-            raise CustomRuleError(f"custom_linear_solve: {message}", source=error.source) from None
+            raise LinearityError(f"custom_linear_solve: {message}", source=error.source) from None
         vecmat = closed(other, system.constants)
         back = traced(lambda y: transpose_solve(vecmat, y), "transpose_solve")
     parts = [t for t in (system, direct, back) if t is not None]

@@ -300,13 +300,11 @@ def test_an_exception_of_a_solver_keeps_its_type_and_gets_a_note() -> None:
 
 def test_what_a_users_solve_returns_is_checked_under_its_own_name() -> None:
     f = fg.implicit.root(lambda x, a: x - a, lambda a: a, lambda g, y: np.sum(y))
-    with pytest.raises(
-        fg.errors.CustomRuleError, match=r"the result of tangent_solve .* shape of x: expected \(2,\), got"
-    ):
+    with pytest.raises(fg.errors.CustomRuleError, match=r"the result of tangent_solve .* of x: expected \(2,\), got"):
         fg.jacobian(f)(np.ones(2))
     f = fg.implicit.root(lambda x, a: x - a, lambda a: a, lambda g, y: (y,))
     with pytest.raises(fg.errors.CustomRuleError, match="the result of tangent_solve must have the tree of x"):
         fg.jacobian(f)(np.ones(2))
     square = lambda b: fg.custom_linear_solve(lambda x: x * x, b, lambda f, b: np.sqrt(b), lambda f, b: f(b))
-    with pytest.raises(fg.errors.CustomRuleError, match="matvec is not linear: (mul|square) of what depends on x"):
+    with pytest.raises(fg.errors.LinearityError, match="matvec is not linear: mul of what depends on x"):
         fg.jacobian(square)(np.ones(2))
