@@ -144,3 +144,25 @@ def test_carries_that_are_python_numbers(levels: int) -> None:
     assert fg.grad(lambda a: lax.scan(lambda c, x: (c + x * a, None), 0, xs, checkpoint=levels)[0])(2.0) == 55.0
     with fg.disable_jit():
         assert lax.scan(lambda c, x: (c + x, None), 0, xs, checkpoint=levels)[0] == 55.0
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2])
+def test_weak_numbers_that_a_while_loop_keeps(levels: int) -> None:
+    """The operand of a checkpoint in a while loop is a Python number, and one of the values that are kept."""
+    block = lambda c, w: np.sin(c * w) * w
+
+    def step(c: Any, w: Any) -> Any:
+        if not levels:
+            return fg.checkpoint(lambda c: block(c, w))(c)
+        return lax.scan(lambda c, _: (block(c, w), None), c, length=5, checkpoint=levels)[0]
+
+    def f(a: Any, w: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, step(s[1], w)), (0, a))[1]
+
+    def plain(a: Any, w: Any) -> Any:
+        for _ in range(3 * (5 if levels else 1)):
+            a = block(a, w)
+        return a
+
+    for d in (fg.grad, lambda f: fg.grad(lambda a, w: sum(fg.grad(f, (0, 1))(a, w)))):
+        np.testing.assert_allclose([d(f)(0.7, 0.9), fg.jit(d(f))(0.7, 0.9)], [d(plain)(0.7, 0.9)] * 2, rtol=1e-12)
