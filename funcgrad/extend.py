@@ -16,7 +16,7 @@ from typing import Any
 
 from funcgrad.api.callbacks import declared_type
 from funcgrad.api.from_numba import compiled_by_numba
-from funcgrad.api.rules import fitting
+from funcgrad.api.rules import fitting, require_moving
 from funcgrad.api.tracing import boundary, function_name, leaf, require_callable, results
 from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
@@ -25,7 +25,7 @@ from funcgrad.control.assemble import assemble
 from funcgrad.control.callback import called, checked_copy
 from funcgrad.control.custom_vjp import custom_linear_p
 from funcgrad.control.rows import lanes
-from funcgrad.core.ir import Aval, Equation, make_aval, tangent_aval
+from funcgrad.core.ir import Aval, Equation, Var, make_aval, tangent_aval
 from funcgrad.core.primitive import Compiled, Linear, Primitive, Traits
 from funcgrad.core.trace import Trace, Tracer, bind, current, eagerly
 from funcgrad.numpy.operands import array
@@ -114,8 +114,13 @@ class Op:
             several = self._types([aval_of(x) for x in primals], params)[1]
             for i, (rule, dot) in enumerate(zip(rules, tangents, strict=True)):
                 if rule is not None and dot is not None:
+                    before = len(_recorded())
                     found = self._traced("jvp", rule, dot, tuple(outs) if several else outs[0], *primals, **params)
-                    terms = self._tangents(found, outs, several, f"{self.name}: the jvp rule of argument {i}")
+                    what = f"{self.name}: the jvp rule of argument {i}"
+                    terms = self._tangents(found, outs, several, what)
+                    atoms = [x.atom for x in terms if type(x) is Tracer]
+                    if type(dot) is Tracer and isinstance(dot.atom, Var):
+                        require_moving(_recorded()[before:], [dot.atom], [], atoms, f"{what} returns a tangent")
                     totals = [
                         a if b is None else b if a is None else accumulate(a, b)
                         for a, b in zip(totals, terms, strict=True)
@@ -347,6 +352,12 @@ class Op:
             what = f"{self.name}: the cotangent of argument {i}"
             out.append(zeros_of(args[i]) if given[i] is None else self._fit(given[i], a, what, "the argument"))
         return out
+
+
+def _recorded() -> list[Equation]:
+    """The equations that were recorded so far."""
+    trace = current()
+    return trace.equations if type(trace) is Trace else []
 
 
 def _without(aval: Aval, axis: int | None) -> Aval:

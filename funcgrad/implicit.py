@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from funcgrad import tree
 from funcgrad.api import custom_jvp, grad, jacfwd, jvp, stop_gradient
 from funcgrad.api.rules import Application, Result, WithRules, like
@@ -22,13 +24,13 @@ from funcgrad.api.tracing import (
     trace,
     value_and_aval,
 )
-from funcgrad.base.errors import CustomRuleError
+from funcgrad.base.errors import CustomRuleError, FuncgradError, LinearityError, TracerValueError
 from funcgrad.base.tree import leaf_paths
 from funcgrad.control.linear_solve import linear_solve_p, transposed
 from funcgrad.control.rules import union, with_operands
 from funcgrad.core.evaluate import evaluate
-from funcgrad.core.ir import Program
-from funcgrad.core.trace import Trace, Tracer, bind, current
+from funcgrad.core.ir import Program, tangent_aval
+from funcgrad.core.trace import Trace, Tracer, bind, current, visible_value
 from funcgrad.numpy import linalg
 from funcgrad.numpy.operands import array
 
@@ -46,7 +48,8 @@ def root(
     f
         ``f(x, *args)`` has as many numbers as x. It may capture traced values; they are differentiated as well.
     solver
-        ``solver(*args) -> x``. It is run as it is, and never differentiated.
+        ``solver(*args) -> x``. It is run as it is, and never differentiated. Outside of `jit` and `vmap` it gets plain
+        arrays, so that it may be one of SciPy's; inside of them, such a solver is called by `pure_callback`.
     tangent_solve
         ``tangent_solve(g, y) -> v`` with g(v) = y, for the linear function g: the derivative of f in x. It must be
         linear in y. Default: the matrix of g, and `numpy.linalg.solve`.
@@ -204,7 +207,13 @@ def custom_linear_solve(
     if symmetric:
         back = direct
     elif transpose_solve is not None:
-        vecmat = closed(transposed(system.program, len(system.constants)), system.constants)
+        try:
+            other = transposed(system.program, len(system.constants))
+        except LinearityError as error:
+            message = error.message.replace("a derivative rule is not linear in its tangents", "matvec is not linear")
+            message = message.replace("depends on them", "depends on x")
+            raise LinearityError(f"custom_linear_solve: {message}", source=error.source) from None
+        vecmat = closed(other, system.constants)
         back = traced(lambda y: transpose_solve(vecmat, y), "transpose_solve")
     parts = [t for t in (system, direct, back) if t is not None]
     operands: list[Any] = []
@@ -224,6 +233,15 @@ def custom_linear_solve(
     return tree.unflatten(treedef, results(out, [*operands, *values]))
 
 
+_OPAQUE = "a solver that needs values is called by pure_callback(solver, ShapeDtypeStruct(shape, dtype), *args)"
+
+
+def _plain(x: Tracer) -> Any:
+    """The value of a traced array, which a solver may have, since it is not differentiated; itself if it has none."""
+    value = visible_value(x)
+    return x if value is None else np.asarray(value).item() if x.aval.weak else np.array(value)
+
+
 class _Root(WithRules):
     """What `root` returns."""
 
@@ -233,6 +251,23 @@ class _Root(WithRules):
         super().__init__(solver)
         self.f = f
         self.tangent_solve = tangent_solve
+
+    def _value(self, *args: Any) -> Any:
+        """What the solver returns: of plain arrays and numbers, where the values are known."""
+        leaves, treedef = tree.flatten(args)
+        found = [_plain(x) if type(x) is Tracer else x for x in leaves]
+        if not any([type(x) is Tracer for x in found]):
+            return self.__wrapped__(*tree.unflatten(treedef, found))
+        try:
+            return self.__wrapped__(*args)
+        except TracerValueError as error:
+            error.hint = _OPAQUE
+            raise
+        except FuncgradError:
+            raise
+        except Exception as error:
+            error.add_note(f"root: {self.name} was given traced arrays, whose values are not known here: {_OPAQUE}")
+            raise
 
     def _apply(self, a: Application, values: list[Any], traced: Traced, result: Result) -> Any:
         """Bind the solver with a rule in which what `f` captures is an argument."""
@@ -254,7 +289,7 @@ class _Root(WithRules):
 
         @custom_jvp
         def solution(captured: Any, given: Any) -> Any:
-            return stop_gradient(self.__wrapped__(*given))
+            return stop_gradient(self._value(*given))
 
         @solution.defjvp
         def rule(primals: Any, tangents: Any) -> Any:
@@ -262,7 +297,9 @@ class _Root(WithRules):
             moved = jvp(lambda *p: closed(x, *p), primals, tangents)[1]
             g = lambda v: jvp(lambda x: closed(x, *primals), (x,), (v,))[1]
             if self.tangent_solve is not None:
-                return x, self.tangent_solve(g, tree.map(lambda y: -y, moved))
+                v = self.tangent_solve(g, tree.map(lambda y: -y, moved))
+                leaves = like(v, xs, [tangent_aval(t) for t in result.avals], "the result of tangent_solve", "x")
+                return x, tree.unflatten(xs, leaves)
             flat, unravel = tree.ravel_pytree(x)
             matrix = jacfwd(lambda v: tree.ravel_pytree(g(unravel(v)))[0])(0.0 * flat)
             return x, unravel(linalg.solve(matrix, -tree.ravel_pytree(moved)[0]))

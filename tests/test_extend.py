@@ -238,3 +238,19 @@ def test_arguments_and_parameters() -> None:
     raising = make(lambda x: math.sqrt(x), lambda x: x)
     with pytest.raises(ValueError, match=r"math domain|nonnegative"):
         fg.jit(raising)(-1.0)
+
+
+def test_a_jvp_rule_that_forgets_its_tangent_is_an_error() -> None:
+    @extend.op
+    def sine(x: Any) -> Any:
+        return np.sin(x)
+
+    sine.def_shape(lambda x: x)
+    sine.def_jvp(lambda x_dot, y, x: np.cos(x))
+    for d in (fg.grad(sine), lambda x: fg.jvp(sine, (x,), (1.0,))):
+        with pytest.raises(fg.errors.CustomRuleError, match="sine: the jvp rule of argument 0 returns a tangent that"):
+            d(0.5)
+    sine.def_jvp(lambda x_dot, y, x: 0.0 * np.cos(x))
+    assert fg.grad(sine)(0.5) == 0.0
+    sine.def_jvp(lambda x_dot, y, x: np.cos(x) * x_dot)
+    assert fg.grad(sine)(0.5) == np.cos(0.5)

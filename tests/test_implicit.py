@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import funcgrad as fg
 from funcgrad import implicit
@@ -233,3 +234,77 @@ def test_errors_of_linear_systems() -> None:
         fg.grad(lambda b: fg.custom_linear_solve(lambda x: x, b, lambda m, b: (b,)).sum())(B)
     with pytest.raises(fg.errors.UsageError):
         fg.custom_linear_solve(M, B, by_matrix)
+
+
+# -- solvers that need values
+
+
+def _brent(a: Any) -> Any:
+    return scipy.optimize.brentq(lambda x: x**3 - a, 0.0, 10.0, xtol=1e-15)
+
+
+def _hybrid(a: Any) -> Any:
+    return scipy.optimize.root(lambda x: x**3 - a, np.ones(2), tol=1e-14).x
+
+
+def test_a_solver_of_scipy_under_eager_derivatives() -> None:
+    """The cube root and its derivatives at 8: 2, 1/12, -1/144, 5/3456."""
+    f = fg.implicit.root(lambda x, a: x**3 - a, _brent)
+    for want in (2.0, 1 / 12, -1 / 144, 5 / 3456):
+        np.testing.assert_allclose(f(8.0), want, rtol=1e-11)
+        f = fg.grad(f)
+    g = fg.implicit.root(lambda x, a: x**3 - a, _hybrid)
+    a = np.array([8.0, 27.0])
+    np.testing.assert_allclose(fg.jacobian(g)(a), np.diag([1 / 12, 1 / 27]), atol=1e-10)
+    second = fg.jacfwd(fg.jacrev(g))(a)
+    np.testing.assert_allclose(second[[0, 1], [0, 1], [0, 1]], -2 / 9 * a ** (-5 / 3), rtol=1e-8)
+
+
+def test_a_minimiser_of_scipy() -> None:
+    def loss(x: Any, a: Any) -> Any:
+        return np.sum((x - a) ** 2) + np.sum(x**4)
+
+    def solver(a: Any) -> Any:
+        return scipy.optimize.minimize(loss, a, args=(a,), tol=1e-12).x
+
+    a = np.array([0.3, -1.2])
+    x = fg.implicit.argmin(loss, solver)(a)
+    np.testing.assert_allclose(
+        fg.jacobian(fg.implicit.argmin(loss, solver))(a), np.diag(2 / (2 + 12 * x**2)), rtol=1e-8
+    )
+
+
+@pytest.mark.parametrize("way", [fg.jit, lambda f: fg.jit(fg.grad(f)), lambda f: lambda a: fg.vmap(f)(a * np.ones(2))])
+def test_where_values_are_not_known_a_solver_of_scipy_says_what_to_do(way: Any) -> None:
+    f = fg.implicit.root(lambda x, a: x**3 - a, _brent)
+    with pytest.raises(fg.errors.TracerValueError, match=r"hint: .*pure_callback\(solver"):
+        way(f)(8.0)
+    shape = fg.ShapeDtypeStruct((), float)
+    called = fg.implicit.root(lambda x, a: x**3 - a, lambda a: fg.pure_callback(_brent, shape, a))
+    found = way(called)(8.0)
+    np.testing.assert_allclose(np.unique(found), 1 / 12 if found.ndim == 0 and found < 1 else 2.0, rtol=1e-11)
+
+
+def test_an_exception_of_a_solver_keeps_its_type_and_gets_a_note() -> None:
+    def solver(a: Any) -> Any:
+        raise OSError("no license")
+
+    f = fg.implicit.root(lambda x, a: x - a, solver)
+    with pytest.raises(OSError, match="no license") as info:
+        fg.jit(f)(1.0)
+    assert "pure_callback" in info.value.__notes__[0]
+    with pytest.raises(OSError, match="no license") as info:
+        fg.grad(f)(1.0)
+    assert not hasattr(info.value, "__notes__")
+
+
+def test_what_a_users_solve_returns_is_checked_under_its_own_name() -> None:
+    f = fg.implicit.root(lambda x, a: x - a, lambda a: a, lambda g, y: np.sum(y))
+    with pytest.raises(fg.errors.CustomRuleError, match=r"the result of tangent_solve .* of x: expected \(2,\), got"):
+        fg.jacobian(f)(np.ones(2))
+    f = fg.implicit.root(lambda x, a: x - a, lambda a: a, lambda g, y: (y,))
+    with pytest.raises(fg.errors.CustomRuleError, match="the result of tangent_solve must have the tree of x"):
+        fg.jacobian(f)(np.ones(2))
+    square = lambda b: fg.custom_linear_solve(lambda x: x * x, b, lambda f, b: np.sqrt(b), lambda f, b: f(b))
+    with pytest.raises(fg.errors.LinearityError, match="matvec is not linear: mul of what depends on x"):
+        fg.jacobian(square)(np.ones(2))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from funcgrad.api.rules import (
     Application,
     Result,
@@ -13,6 +15,7 @@ from funcgrad.api.rules import (
     fitting,
     like,
     no_tangent,
+    require_moving,
     returned_by,
     symbolic_zero,
 )
@@ -22,6 +25,7 @@ from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import CustomRuleError
 from funcgrad.control.custom_jvp import custom_jvp_p
 from funcgrad.core.ir import tangent_aval
+from funcgrad.core.trace import Tracer
 from funcgrad.ops.op import aval_of, zeros_of
 
 
@@ -137,18 +141,19 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
         def make(expected: Sequence[Any], values: Sequence[Any] | None) -> list[Traced]:
             dots = [(None, tangent_aval(aval)) for aval, moves in zip(a.avals, a.moving, strict=True) if moves]
             names = [f"{n}_dot" for n, moves in zip(a.names, a.moving, strict=True) if moves]
-            return [
-                trace(
-                    function,
-                    [*a.inputs(values), *dots],
-                    [*a.names, *names],
-                    name=name,
-                    purpose="custom_jvp",
-                    shows=values is not None,
-                    expected=expected,
-                    hidden="the tangents of a rule",
-                )
-            ]
+            found = trace(
+                function,
+                [*a.inputs(values), *dots],
+                [*a.names, *names],
+                name=name,
+                purpose="custom_jvp",
+                shows=values is not None,
+                expected=expected,
+                hidden="the tangents of a rule",
+            )
+            with returned_by(rule):
+                _require_moving(found, len(dots), len(result.avals), name)
+            return [found]
 
         return apply(custom_jvp_p, self, a, values, traced, make, self._written)
 
@@ -176,3 +181,12 @@ def _outputs(returned: Any, name: str, result: Result) -> list[Any]:
         if is_inexact(aval.dtype)
     ]
     return [*out, *dots]
+
+
+def _require_moving(rule: Traced, dots: int, outputs: int, name: str) -> None:
+    """Raise if a tangent that a rule returns has nothing to do with those it got."""
+    p = rule.program
+    zero = [v for v, x in zip(p.inputs, rule.constants, strict=False) if type(x) is not Tracer and not np.any(x)]
+    require_moving(
+        p.equations, p.inputs[len(p.inputs) - dots :], zero, p.outputs[outputs:], f"{name} returns a tangent"
+    )

@@ -33,7 +33,7 @@ from funcgrad.base.dtypes import Dtype, float0, is_inexact, short
 from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UnexpectedTracerError
 from funcgrad.base.source import Source, is_internal
 from funcgrad.control.rules import Later, Programs, Rules, same, union, with_operands
-from funcgrad.core.ir import Aval, Literal, tangent_aval
+from funcgrad.core.ir import Atom, Aval, Equation, Literal, tangent_aval
 from funcgrad.core.primitive import Primitive
 from funcgrad.core.trace import Trace, Tracer, bind, current
 from funcgrad.numpy.operands import array, as_dtype, dtype_key
@@ -310,6 +310,31 @@ def returned_by(rule: Any) -> Iterator[None]:
         code = getattr(rule, "__code__", None)
         written = code is not None and not is_internal(code.co_filename)
         raise error.at(Source(code, 0) if written else None) from None
+
+
+def require_moving(
+    equations: Sequence[Equation], tangents: Sequence[Atom], zero: Sequence[Atom], found: Sequence[Atom], what: str
+) -> None:
+    """Raise if a tangent that a rule found depends on none of those it got; forward and reverse mode would differ.
+
+    One that is zero may: a constant, one of the atoms `zero`, or a product with these.
+    """
+    moving, none = set(tangents), set(zero)
+    is_zero = lambda a: a in none or (isinstance(a, Literal) and a.is_zero())
+    for e in equations:
+        if not moving.isdisjoint(e.inputs):
+            moving.update(e.outputs)
+        elif e.inputs:
+            kind = e.primitive.traits.zero
+            flags = [is_zero(a) for a in e.inputs]
+            if all(flags) if kind in ("sum", "keep") else kind in ("product", "guard") and any(flags):
+                none.update(e.outputs)
+    for a in found:
+        if a.aval.size and a not in moving and not is_zero(a):
+            raise CustomRuleError(
+                f"{what} that depends on none of the tangents it got: {a.aval}",
+                hint="it is linear in them: multiply the derivative by one; if it is zero, return np.zeros_like(out)",
+            )
 
 
 def like(given: Any, treedef: tree.Treedef, avals: Sequence[Aval], what: str, of: str) -> list[Any]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from funcgrad.core.check import checked
 from funcgrad.core.evaluate import inline
 from funcgrad.core.ir import Aval, Program, Stack, tangent_aval
 from funcgrad.core.primitive import Primitive, Traits
 from funcgrad.core.trace import Trace, bind1, current
-from funcgrad.ops.op import zeros_of
+from funcgrad.ops.broadcasting import reshape
+from funcgrad.ops.op import aval_of, zeros_of
+from funcgrad.ops.windows import dynamic_slice, dynamic_update_slice
 
 
 def assemble(name: str, avals: Sequence[Aval], function: Callable[..., Sequence[Any]]) -> Program:
@@ -28,6 +32,24 @@ def apply(program: Program, *args: Any) -> list[Any]:
     return inline(trace, program, args)
 
 
+def element(x: Any, axis: int, i: Any) -> Any:
+    """Element `i` of an array along an axis."""
+    shape = aval_of(x).shape
+    sizes = tuple([1 if k == axis else n for k, n in enumerate(shape)])
+    window = dynamic_slice(x, *_starts(len(shape), axis, i), sizes=sizes, mode="clip")
+    return reshape(window, (*shape[:axis], *shape[axis + 1 :]))
+
+
+def put_element(x: Any, value: Any, i: Any) -> Any:
+    """An array with another element `i` along its first axis."""
+    shape = aval_of(x).shape
+    return dynamic_update_slice(x, reshape(value, (1, *shape[1:])), *_starts(len(shape), 0, i), mode="clip")
+
+
+def _starts(ndim: int, axis: int, i: Any) -> list[Any]:
+    return [i if k == axis else np.int64(0) for k in range(ndim)]
+
+
 empty_p = Primitive(
     "stack_empty", Traits(kind="stack_empty"), "A stack without values, which stands for zeros of any length."
 )
@@ -40,4 +62,4 @@ def zero(aval: Aval) -> Any:
     return zeros_of(aval)
 
 
-__all__ = ["apply", "assemble", "empty_p", "zero"]
+__all__ = ["apply", "assemble", "element", "empty_p", "put_element", "zero"]

@@ -3,7 +3,8 @@
     y = checkpoint[program=f policy=None] x
 
 What its linear half takes from the known half is its operands, and what the policy saves; the rest is computed again
-there, behind a `barrier`, so that a compiler does not find it computed already. Higher orders do the same.
+there, behind a `barrier`, so that a compiler does not find it computed already. Higher orders do the same. What has an
+effect is not run again: its results are saved.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _halves(program: Program, unknown: tuple[bool, ...], policy: Policy | None) 
     again: list[Equation] = []
     named: dict[Atom, Atom] = {}  # what has a name is saved with it
     for e in equations:
-        if policy is not None and policy(e.primitive, *[a.aval for a in e.inputs], **e.params):
+        if e.primitive.effects_of(e.params) or _keeps(policy, e):
             saved += e.outputs
             if e.primitive.traits.kind == "identity":
                 named[e.inputs[0]] = e.outputs[0]
@@ -85,6 +86,10 @@ def _halves(program: Program, unknown: tuple[bool, ...], policy: Policy | None) 
     known_outputs = halves.known.outputs[: halves.out_unknown.count(False)]
     known = prune(Program(halves.known.inputs, equations, (*known_outputs, *saved), program.name))
     return _Halves(known, Program(inputs, linear.equations, outputs, program.name), positions, halves.out_unknown)
+
+
+def _keeps(policy: Policy | None, e: Equation) -> bool:
+    return policy is not None and bool(policy(e.primitive, *[a.aval for a in e.inputs], **e.params))
 
 
 def _split(e: Equation, unknown: tuple[bool, ...]) -> tuple[list[Equation], list[Equation]]:

@@ -8,6 +8,7 @@ derivative of the function itself. Both are Programs in place of the equation, s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from funcgrad.base.dtypes import is_inexact
@@ -33,14 +34,22 @@ def _evaluate(*values: Any, program: Program, rules: Rules, captured: int) -> tu
 
 
 def _jvp(primal: Any, primals: Any, tangents: Any, *, program: Program, rules: Rules, captured: int) -> Any:
+    ruled = lambda moving: _ruled(program, resolve(rules)[0], primals, moving)
+    return by_rule_and_code(ruled, primal, program, primals, tangents, captured)
+
+
+def by_rule_and_code(
+    ruled: Callable[[Any], Any], primal: Any, program: Program, primals: Any, tangents: Any, captured: int
+) -> Any:
+    """Outputs and tangents: those of the arguments by the rule, those of what was captured by the code."""
     outs, dots = None, [None] * len(program.outputs)
     if any([t is not None for t in tangents[captured:]]):
-        outs, dots = _ruled(program, resolve(rules)[0], primals, tangents[captured:])
+        outs, dots = ruled(tangents[captured:])
     if any([t is not None for t in tangents[:captured]]):
         fixed = [*tangents[:captured], *[None] * (len(tangents) - captured)]
         values, more = push(inlined, program, primals, fixed)
         outs = values if outs is None else outs
-        dots = added(dots, more)
+        dots = [b if a is None else a if b is None else accumulate(a, b) for a, b in zip(dots, more, strict=True)]
     return primal() if outs is None else outs, dots
 
 
@@ -58,11 +67,6 @@ def _ruled(program: Program, rule: Program, primals: Any, tangents: Any) -> Any:
         dot, none = next(found) if is_inexact(aval.dtype) else (None, True)
         dots.append(None if none else dot)
     return results[:n], dots
-
-
-def added(dots: Any, more: Any) -> list[Any]:
-    """The sum of two lists of tangents, in which None is zero."""
-    return [b if a is None else a if b is None else accumulate(a, b) for a, b in zip(dots, more, strict=True)]
 
 
 def _transpose(cts: Any, *args: Any, program: Program, rules: Rules, captured: int) -> Any:

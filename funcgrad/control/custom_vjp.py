@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import ForwardModeError
 from funcgrad.control.body import computed, inlined, pull, push
-from funcgrad.control.custom_jvp import added
+from funcgrad.control.custom_jvp import by_rule_and_code
 from funcgrad.control.rules import Programs, Rules, change, resolve
 from funcgrad.core.ir import Aval, Literal, Program, tangent_aval
 from funcgrad.core.primitive import Linear, Links, Primitive, Traits
@@ -39,15 +39,8 @@ def _evaluate(*values: Any, program: Program, rules: Rules, captured: int) -> tu
 
 
 def _jvp(primal: Any, primals: Any, tangents: Any, *, program: Program, rules: Rules, captured: int) -> Any:
-    outs, dots = None, [None] * len(program.outputs)
-    if any([t is not None for t in tangents[captured:]]):
-        outs, dots = _ruled(program, resolve(rules), primals, tangents[captured:], captured)
-    if any([t is not None for t in tangents[:captured]]):
-        fixed = [*tangents[:captured], *[None] * (len(tangents) - captured)]
-        values, more = push(inlined, program, primals, fixed)
-        outs = values if outs is None else outs
-        dots = added(dots, more)
-    return primal() if outs is None else outs, dots
+    ruled = lambda moving: _ruled(program, resolve(rules), primals, moving, captured)
+    return by_rule_and_code(ruled, primal, program, primals, tangents, captured)
 
 
 def _ruled(program: Program, rules: Programs, primals: Any, tangents: Any, captured: int) -> Any:

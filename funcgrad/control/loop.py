@@ -38,7 +38,7 @@ INDEX = make_aval((), INT)
 UNLIMITED = np.int64(np.iinfo(np.int64).max)
 
 loop_p = Primitive("loop", Traits(kind="loop"), "A Program applied again and again.")
-loop_p.hidden_params = {"reverse": False, "test": False, "length": None}
+loop_p.hidden_params = {"reverse": False, "test": False, "length": None, "snapshots": 0}
 
 
 def loop(
@@ -51,6 +51,7 @@ def loop(
     length: int | None = None,
     test: bool = False,
     reverse: bool = False,
+    snapshots: int = 0,
 ) -> tuple[Any, ...]:
     """Run `body` n times; the final carry, then ys.
 
@@ -60,6 +61,8 @@ def loop(
         The number of trips, an int64 scalar; with `test` the most there can be.
     length
         n, if it is static: xs and ys are then arrays with that many rows.
+    snapshots
+        How many carries reverse mode keeps (`loop_snapshots`); 0: what it needs of every trip.
     """
     return bind(
         loop_p,
@@ -73,6 +76,7 @@ def loop(
         length=length,
         test=test,
         reverse=reverse,
+        snapshots=snapshots,
     )
 
 
@@ -100,7 +104,7 @@ def rows_of(elem: Aval, length: int | None) -> Aval:
 
 
 def _abstract(
-    *avals: Aval, body: Program, consts: int, carry: int, length: int | None, test: bool, reverse: bool
+    *avals: Aval, body: Program, consts: int, carry: int, length: int | None, test: bool, reverse: bool, snapshots: int
 ) -> tuple[Aval, ...]:
     cs, ks, xs = parts(avals, consts, carry)
     expected = (INDEX, *cs, *ks, *[elem_of(x) for x in xs])
@@ -117,7 +121,15 @@ def _abstract(
 
 
 def _interpret(
-    n: Any, *args: Any, body: Program, consts: int, carry: int, length: int | None, test: bool, reverse: bool
+    n: Any,
+    *args: Any,
+    body: Program,
+    consts: int,
+    carry: int,
+    length: int | None,
+    test: bool,
+    reverse: bool,
+    snapshots: int,
 ) -> tuple[Any, ...]:
     cs, ks, xs = args[:consts], list(args[consts : consts + carry]), args[consts + carry :]
     trips = int(n)
@@ -189,15 +201,16 @@ def _jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
     new_consts = [*cs, *[d for d in c_dots if d is not None]]
     new_carry = [*ks, *starts]
     new_xs = [*xs, *[d for d in x_dots if d is not None]]
-    results = iter(loop(derived, n, new_consts, new_carry, new_xs, **_form(params)))
+    results = iter(loop(derived, n, new_consts, new_carry, new_xs, **form(params)))
     take = lambda flags: [next(results) if f else None for f in flags]
     final, final_dots = take([True] * carry), take(out[:carry])
     ys, y_dots = take([True] * (len(out) - carry)), take(out[carry:])
     return (*final, *ys), (*final_dots, *y_dots)
 
 
-def _form(params: dict[str, Any]) -> dict[str, Any]:
-    return {k: params[k] for k in ("length", "test", "reverse")}
+def form(params: dict[str, Any]) -> dict[str, Any]:
+    """How a loop runs: what the loops derived from it have in common with it."""
+    return {k: params[k] for k in ("length", "test", "reverse", "snapshots")}
 
 
 def _derive(given: Flags, params: dict[str, Any]) -> tuple[Program, Flags, Flags]:
@@ -243,4 +256,4 @@ loop_p.jvp = _jvp
 loop_p.links = links
 loop_p.effects_of = lambda params: params["body"].effects
 
-__all__ = ["INDEX", "UNLIMITED", "alone", "elem_of", "links", "loop", "loop_p", "parts", "rows_of"]
+__all__ = ["INDEX", "UNLIMITED", "alone", "elem_of", "form", "links", "loop", "loop_p", "parts", "rows_of"]

@@ -15,6 +15,7 @@ from funcgrad.base.errors import RuleError
 from funcgrad.control.assemble import apply, assemble, zero
 from funcgrad.control.hoist import invariants, makers
 from funcgrad.control.loop import INDEX, links, loop, loop_p, parts, rows_of
+from funcgrad.control.loop_snapshots import backward, given_carries, keeps_snapshots, known_carries, step, whole
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Var, tangent_aval
 from funcgrad.core.links import fixpoint
@@ -30,6 +31,8 @@ def _split(e: Equation, unknown: Flags) -> tuple[list[Equation], list[Equation]]
     halves, flags, out = _halves(e, unknown)
     if unknown[0] or (e.params["test"] and flags[1 + consts]):
         raise RuleError("loop: the number of trips depends on an unknown value")
+    if keeps_snapshots(e.params, [a.aval for a in e.inputs[1 + consts :]]):
+        return [_known(e, halves, flags, out, [], [])[0]], [whole(e, halves, out)]
     body = e.params["body"]
     place = dict(zip(body.inputs, e.inputs, strict=True))  # what the body reads → the operand
     kept = set(body.inputs[:1] + body.inputs[1 + consts : 1 + consts + carry])  # changes with the trip: index, carry
@@ -136,6 +139,7 @@ def _linear(
         "consts": len(fixed) + len(picked(cs)),
         "carry": len(picked(ks)),
         "test": False,
+        "snapshots": 0,
     }
     outputs = tuple([v for v, u in zip(e.outputs, out, strict=True) if u])
     return Equation(loop_p, tuple([a for _, a in pairs]), params, outputs, e.source)
@@ -145,35 +149,43 @@ def _linear(
 
 
 def _transpose(cts: Any, *args: Any, **params: Any) -> Any:
-    body, consts, carry = params["body"], params["consts"], params["carry"]
+    consts, carry = params["consts"], params["carry"]
     assert not params["test"], "a loop with a test is not linear"
     linear = tuple([isinstance(a, Linear) for a in args])
-    given = tuple([c is not None for c in cts])
-    key = ("loop transpose", linear, given, consts, carry)
-    turned, flags = body.remember(key, lambda: _turn(body, consts, carry, linear, given))
-    summed, carried, handed = flags.consts, flags.carry, flags.xs
     cs, ks, xs = parts(args, consts, carry)
+    known = known_carries(params, linear) if params["snapshots"] else (False,) * carry
+    body = given_carries(params["body"], consts, known) if any(known) else params["body"]
+    k_cts = [c for c, k in zip(cts, known, strict=False) if not k]
+    given = tuple([c is not None for c in (*k_cts, *cts[carry:])])
+    moving = (*linear[: 1 + consts], *[True] * len(k_cts), *linear[1 + consts + carry :], *[False] * sum(known))
+    turned, flags = _remembered_turn(body, consts, len(k_cts), moving, given)
+    summed, carried, handed = flags.consts, flags.carry, flags.xs
     lc = [c for c in cs if isinstance(c, Linear)]
     starts = [zero(c.aval) for c, f in zip(lc, summed, strict=True) if f]
-    k_avals = body.in_avals[1 + consts : 1 + consts + carry]
-    k_cts = [zero(a) if c is None else c for a, c, f in zip(k_avals, cts[:carry], carried, strict=True) if f]
-    results = iter(
-        loop(
-            turned,
-            args[0],
-            [c for c in cs if not isinstance(c, Linear)],
-            [*starts, *k_cts],
-            [*[x for x in xs if not isinstance(x, Linear)], *[c for c in cts[carry:] if c is not None]],
-            length=params["length"],
-            reverse=not params["reverse"],
-        )
-    )
+    k_avals = body.in_avals[1 + consts : 1 + consts + len(k_cts)]
+    starts += [zero(a) if c is None else c for a, c, f in zip(k_avals, k_cts, carried, strict=True) if f]
+    fixed = [c for c in cs if not isinstance(c, Linear)]
+    rows = [x for x in xs if not isinstance(x, Linear)]
+    y_cts = [c for c in cts[carry:] if c is not None]
+    if any(known):
+        begin = [k for k, f in zip(ks, known, strict=True) if f]
+        found = backward(turned, step(params, linear, known), args[0], fixed, begin, starts, rows, y_cts, params)
+    else:
+        form = {"length": params["length"], "reverse": not params["reverse"]}
+        found = loop(turned, args[0], fixed, starts, [*rows, *y_cts], **form)
+    results = iter(found)
     c_bars = [next(results) if f else None for f in summed]
-    k_bars = [next(results) if f else None for f in carried]
+    k_bars = iter([next(results) if f else None for f in carried])
     x_bars = [next(results) if f else None for f in handed]
     spread = lambda args, bars: [next(bars) if isinstance(a, Linear) else None for a in args]
-    ends = [bar if isinstance(k, Linear) else None for k, bar in zip(ks, k_bars, strict=True)]
+    bars = [None if k else next(k_bars) for k in known]
+    ends = [bar if isinstance(k, Linear) else None for k, bar in zip(ks, bars, strict=True)]
     return [None, *spread(cs, iter(c_bars)), *ends, *spread(xs, iter(x_bars))]
+
+
+def _remembered_turn(body: Program, consts: int, carry: int, linear: Flags, given: Flags) -> tuple[Program, _Flags]:
+    key = ("loop transpose", linear, given, consts, carry)
+    return body.remember(key, lambda: _turn(body, consts, carry, linear, given))
 
 
 class _Flags:

@@ -12,19 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.control.assemble import apply, assemble, empty_p, zero
-from funcgrad.control.loop import INDEX, elem_of, links, loop, loop_p, parts
+from funcgrad.control.assemble import apply, assemble, element, empty_p, zero
+from funcgrad.control.loop import INDEX, elem_of, form, links, loop, loop_p, parts
 from funcgrad.core.ir import Aval, Program, Stack, stack_of
 from funcgrad.core.links import fixpoint
 from funcgrad.core.primitive import Flags, Primitive, Traits
 from funcgrad.core.stacked import Stacked, stacked
 from funcgrad.core.trace import Tracer, bind, bind1
 from funcgrad.ops.arithmetic import add, select
-from funcgrad.ops.broadcasting import align, broadcast, reshape
+from funcgrad.ops.broadcasting import align, broadcast
 from funcgrad.ops.comparison import eq
 from funcgrad.ops.extrema import maximum
 from funcgrad.ops.op import accumulate, aval_of, set_add_stacks
-from funcgrad.ops.windows import dynamic_slice
 from funcgrad.transforms.batch import Dims, batch, batched_aval
 
 # -- stacks
@@ -127,21 +126,13 @@ def _row_of_stack(x: Any, d: int, i: Any) -> Any:
 
     def pick(_: Any, row: Any, value: Any) -> list[Any]:
         if not isinstance(elem, Stack):
-            return [_take(value, d, row)]
+            return [element(value, d, row)]
         if d == -2:  # the value is the stack of what the rows have
             return [bind1(element_p, value, row)]
         return [_row_of_stack(value, d if d >= 0 else d + 1, row)]
 
     body = assemble("row", [INDEX, INDEX, elem], pick)
     return loop(body, bind1(length_p, x), [i], [], [x])[0]
-
-
-def _take(x: Any, axis: int, i: Any) -> Any:
-    """Element `i` along an axis."""
-    shape = aval_of(x).shape
-    starts = [i if k == axis else np.int64(0) for k in range(len(shape))]
-    sizes = tuple([1 if k == axis else n for k, n in enumerate(shape)])
-    return reshape(dynamic_slice(x, *starts, sizes=sizes, mode="clip"), (*shape[:axis], *shape[axis + 1 :]))
 
 
 # -- batch
@@ -179,8 +170,7 @@ def _batch(size: int, args: Any, dims: Any, **params: Any) -> Any:
     new_xs = [
         x if d is None or isinstance(_type(x), Stack) else align(x, d, 1, size) for x, d in zip(xs, xd, strict=True)
     ]
-    form = {k: params[k] for k in ("length", "test", "reverse")}
-    results = loop(wrapped, args[0], cs, new_carry, new_xs, **form)
+    results = loop(wrapped, args[0], cs, new_carry, new_xs, **form(params))
     ends = [0 if m else None for m in moving]
     ys = [_rows_dim(a, d if isinstance(a, Stack) else 0, params["length"]) if f else None
           for a, d, f in zip(body.out_avals[carry:], out_dims[carry:], out[carry:], strict=True)]  # fmt: skip

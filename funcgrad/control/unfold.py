@@ -1,4 +1,4 @@
-"""Calls, branches and loops with effects, spelled out where values are known.
+"""Calls, checkpoints, branches and loops with effects, spelled out where values are known.
 
 Under an eager derivative an effect happens where it stands, once. What holds effects is therefore not recorded as one
 operation, which its derivative would run again, but as what it does: a loop as its trips, a branch as the one chosen.
@@ -14,6 +14,7 @@ import numpy as np
 from funcgrad.control.assemble import apply, zero
 from funcgrad.control.branch import branch_p
 from funcgrad.control.call import call_p
+from funcgrad.control.checkpoint import checkpoint_p
 from funcgrad.control.loop import loop_p
 from funcgrad.control.rows import element_p, lanes
 from funcgrad.core.ir import Aval, Program, Stack, make_aval, stack_of, tangent_aval
@@ -34,7 +35,15 @@ def _branch(index: Any, *args: Any, branches: tuple[Program, ...]) -> Sequence[A
 
 
 def _loop(
-    n: Any, *args: Any, body: Program, consts: int, carry: int, length: int | None, test: bool, reverse: bool
+    n: Any,
+    *args: Any,
+    body: Program,
+    consts: int,
+    carry: int,
+    length: int | None,
+    test: bool,
+    reverse: bool,
+    snapshots: int,
 ) -> Sequence[Any]:
     cs, ks, xs = args[:consts], list(args[consts : consts + carry]), args[consts + carry :]
     elems = body.out_avals[carry:]
@@ -97,5 +106,6 @@ collect_p.transpose = _collect_transpose
 collect_p.batch = _collect_batch
 
 call_p.unfold = _call
+checkpoint_p.unfold = lambda *args, program, policy: apply(program, *args)
 branch_p.unfold = _branch
 loop_p.unfold = _loop

@@ -74,7 +74,9 @@ class Stack(Aval):
 
 @lru_cache(maxsize=1024)
 def stack_of(elem: Aval) -> Stack:
-    """The type of stacks of `elem`."""
+    """The type of stacks of `elem`, which are not weak."""
+    if elem.weak:
+        elem = make_aval(elem.shape, elem.dtype)
     return Stack((-1, *elem.shape), elem.dtype, False, elem)
 
 

@@ -1,9 +1,10 @@
-"""A scan whose reverse mode keeps the carry of each block of trips only, and runs a block again when it comes to it."""
+"""A scan whose reverse mode keeps a few carries only, and runs a block of trips again when it comes to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
+from itertools import count
+from math import ceil, comb
 from typing import Any
 
 from funcgrad import tree
@@ -18,22 +19,23 @@ Scan = Callable[..., tuple[Any, Any]]
 def scan_blocks(
     scan: Scan, f: Callable[[Any, Any], Any], init: Any, xs: Any, trips: int, reverse: bool, levels: int
 ) -> tuple[Any, Any]:
-    """``scan(f, init, xs)`` as a scan over checkpointed scans, these again in blocks until `levels` is 0.
+    """``scan(f, init, xs)`` as a scan over checkpointed scans.
 
-    With k levels there are n^(1/(k+1)) blocks, so that about (k+1) n^(1/(k+1)) carries are alive at a time. The trips
-    that fill no block come last.
+    Of n trips, n^(1/(k+1)) make a block. With one level the carry of each block is kept; with k levels those of as few
+    blocks as it takes to get to each of them in k passes (`loop_snapshots`). The trips that fill no block come last.
     """
-    length = ceil(round(trips ** (levels / (levels + 1)), 9))
+    length = ceil(round(trips ** (1 / (levels + 1)), 9))
     blocks, rest = divmod(trips, length)
     full = blocks * length
+    snapshots = 0 if levels == 1 else next(s for s in count(1) if comb(s + levels, levels) >= blocks)
 
     def run(carry: Any, xs: Any, n: int) -> tuple[Any, Any]:
-        return scan(f, carry, xs, length=n, reverse=reverse, checkpoint=levels - 1)
+        return scan(f, carry, xs, n, reverse)
 
     def pieces(carry: Any) -> tuple[Any, Any]:
         block = checkpoint(lambda c, x: run(c, x, length))
         rows = tree.map(lambda x: reshape(x[:full], (blocks, length, *x.shape[1:])), xs)
-        carry, ys = scan(block, carry, rows, length=blocks, reverse=reverse)
+        carry, ys = scan(block, carry, rows, blocks, reverse, snapshots)
         return carry, tree.map(lambda y: reshape(y, (full, *y.shape[2:])), ys)
 
     def remainder(carry: Any) -> tuple[Any, Any]:

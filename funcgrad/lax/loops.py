@@ -63,8 +63,8 @@ def scan(
         Accepted for compatibility; the compiler decides.
     checkpoint
         Levels k of computing again in reverse mode. It then keeps about ``(k + 1) * n ** (1 / (k + 1))`` carries in
-        place of what each of n trips computes, and runs each trip up to k times more. 1 is enough for most; compiling
-        takes longer with each level (0.2 s with 4, 6 s with 8).
+        place of what each of n trips computes, and runs each trip up to k + 1 times more. 1 is enough for most; with
+        k = log2(n) there are about log2(n) carries.
 
     Returns
     -------
@@ -87,11 +87,25 @@ def scan(
     >>> float(total), sums.tolist()
     (6.0, [1.0, 3.0, 6.0])
     """
+    return _scan(f, init, xs, length, bool(reverse), levels=_levels(checkpoint))
+
+
+def _scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any,
+    length: Any,
+    reverse: bool,
+    snapshots: int = 0,
+    *,
+    levels: int = 0,
+) -> tuple[Any, Any]:
+    """`scan` in blocks, if there are levels; else as one loop."""
     rows, x_tree, x_paths = leaves_of(xs, "xs")
     rows = [array(x) for x in rows]
-    trips, levels = _trips(rows, x_paths, length), _levels(checkpoint)
+    trips = _trips(rows, x_paths, length)
     if plainly() and trips:
-        return plain_scan(f, init, rows, x_tree, trips, bool(reverse))
+        return plain_scan(f, init, rows, x_tree, trips, reverse)
     carry = Carry.of(init, "carry")
     both = tree.structure((tree.unflatten(carry.tree, carry.values), tree.unflatten(x_tree, rows)))
     elems = [make_aval(aval_of(x).shape[1:], aval_of(x).dtype) for x in rows]
@@ -104,11 +118,10 @@ def scan(
             break
     if levels and trips >= SHORTEST:
         start, sequence = tree.unflatten(carry.tree, carry.values), tree.unflatten(x_tree, rows)
-        return scan_blocks(scan, f, start, sequence, trips, bool(reverse), levels)
+        return scan_blocks(_scan, f, start, sequence, trips, reverse, levels)
     program = _with_index(body)
-    run = lambda: loop(
-        program, np.int64(trips), body.constants, carry.values, rows, length=trips, reverse=bool(reverse)
-    )
+    form = {"length": trips, "reverse": reverse, "snapshots": snapshots}
+    run = lambda: loop(program, np.int64(trips), body.constants, carry.values, rows, **form)
     out = finish(run_bound(run), [*body.constants, *carry.values, *rows])
     return tree.unflatten(carry.tree, out[:n]), tree.unflatten(y_tree, out[n:])
 

@@ -131,6 +131,8 @@ class _State:
     def _record(self, e: Equation, inputs: tuple[Atom, ...]) -> tuple[Atom, ...]:
         outputs = tuple([Var(v.aval) for v in e.outputs])
         self.equations.append(e.replace(inputs=inputs, outputs=outputs))
+        if e.primitive.traits.kind == "barrier":  # constants go through: what is made of them is folded on both sides
+            return tuple([a if isinstance(a, Literal) else v for a, v in zip(inputs, outputs, strict=True)])
         return outputs
 
 

@@ -239,3 +239,41 @@ BAD: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
 def test_errors(call: Any, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
         call()
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fg.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("policy", [None, fg.checkpoint_policies.dots_saveable])
+def test_effects_happen_once(wrap: Any, policy: Any) -> None:
+    """Also where the result of one is needed again: 0.5, then 1.5 and so on, of which no two are the same."""
+    calls: list[float] = []
+
+    def draw() -> float:
+        calls.append(len(calls) + 0.5)
+        return calls[-1]
+
+    def block(x: Any) -> Any:
+        return np.sin(x * fg.io_callback(draw, fg.ShapeDtypeStruct((), float)))
+
+    f = fg.checkpoint(lambda x: block(x) * block(x), policy=policy)
+    x, a, b = 0.3, 0.5, 1.5
+    found = wrap(fg.value_and_grad(f))(x)
+    want = np.sin(a * x) * np.sin(b * x), a * np.cos(a * x) * np.sin(b * x) + b * np.cos(b * x) * np.sin(a * x)
+    np.testing.assert_allclose(found, want, rtol=1e-14)
+    assert calls == [0.5, 1.5]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fg.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("levels", [1, 2])
+def test_effects_of_a_scan_with_checkpoint_happen_once(wrap: Any, levels: int) -> None:
+    calls: list[float] = []
+
+    def step(c: Any, _: Any) -> Any:
+        fg.debug.callback(lambda x: calls.append(float(x)), c)
+        return np.cos(c), None
+
+    wrap(fg.grad(lambda a: fg.lax.scan(step, a, length=9, checkpoint=levels)[0]))(0.7)
+    c, want = 0.7, []
+    for _ in range(9):
+        want.append(c)
+        c = float(np.cos(c))
+    np.testing.assert_allclose(calls, want, rtol=1e-15)

@@ -560,3 +560,46 @@ def test_programs_are_kept_and_arguments_are_not(f: Any) -> None:
     assert set(map(id, canonical._programs.values())) == known
     gc.collect()
     assert first() is None and second() is None
+
+
+def _of_rule(tangent: Any) -> Any:
+    @fg.custom_jvp
+    def f(x: Any, y: Any) -> Any:
+        return np.sin(x) * y
+
+    @f.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        return f(*primals), tangent(*primals, *tangents)
+
+    return f
+
+
+@pytest.mark.parametrize(
+    "tangent",
+    [lambda x, y, dx, dy: np.cos(x) * y, lambda x, y, dx, dy: 1.0, lambda x, y, dx, dy: 0.0 * x + y],
+    ids=["forgotten", "constant", "sum"],
+)
+@pytest.mark.parametrize("wrap", [lambda f: f, fg.jit], ids=["eager", "jit"])
+def test_a_tangent_that_depends_on_no_tangent_is_an_error(tangent: Any, wrap: Any) -> None:
+    f = _of_rule(tangent)
+    assert wrap(f)(0.5, 2.0) == np.sin(0.5) * 2.0
+    for d in (fg.grad(f), lambda x, y: fg.jvp(f, (x, y), (1.0, 1.0)), fg.grad(fg.grad(f))):
+        with pytest.raises(fg.errors.CustomRuleError, match="rule returns a tangent that depends on none") as info:
+            wrap(d)(0.5, 2.0)
+        assert "test_custom_jvp.py" in str(info.value)
+
+
+@pytest.mark.parametrize(
+    "tangent",
+    [
+        lambda x, y, dx, dy: 0.0,
+        lambda x, y, dx, dy: np.zeros(()),
+        lambda x, y, dx, dy: np.zeros_like(x),
+        lambda x, y, dx, dy: 0.0 * np.cos(x) + 0.0 * y,
+        lambda x, y, dx, dy: np.where(x > 0, 0.0 * y, 0.0) * 0.0,
+    ],
+)
+def test_a_tangent_may_be_zero(tangent: Any) -> None:
+    f = _of_rule(tangent)
+    assert fg.grad(f, (0, 1))(0.5, 2.0) == (0.0, 0.0)
+    assert fg.jit(lambda x: fg.jvp(f, (x, 2.0), (1.0, 1.0))[1])(0.5) == 0.0
