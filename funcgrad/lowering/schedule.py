@@ -38,7 +38,7 @@ MAX_RECURRENCES = 8  # of one walk: their states are in registers
 MAX_EQUATIONS = 120  # of one loop: register allocation is superlinear in the length of a body
 
 
-ORDERED = ("window", "update", "scatter", "cumulative", "argreduce")
+ORDERED = ("update", "scatter", "cumulative", "argreduce")
 """Kinds with kernels of their own in machine code, and whole equations in a plain schedule."""
 
 
@@ -77,7 +77,7 @@ class _Scheduler:
         if kind in ("view", "index") and self._place_movement(e):
             return
         if kind in self.whole:
-            self._place_whole(e)
+            self._place_kernel(Library(e))
         elif kind == "gather":
             self._place_gather(e)
         elif kind == "window":
@@ -99,19 +99,21 @@ class _Scheduler:
             loop.axes = axes
             self._define(out, k)
         elif kind in ("loop", "branch"):
-            self._place_control(e)
+            self._place_kernel(Control(e.replace(inputs=tuple([self._in_order(a) for a in e.inputs]))))
         elif kind != "dot" or not self._place_product(e):
-            self._place_whole(e)
+            self._place_kernel(Library(e))
 
-    def _place_control(self, e: Equation) -> None:
-        """A loop or branch: its operands in C order."""
-        inputs = tuple([self._in_order(a) for a in e.inputs])
-        plain = [a for a in inputs if not isinstance(a.aval, Stack)]
-        makers = 0
-        for a in inputs:
+    def _place_kernel(self, kernel: Library | Control) -> None:
+        """A kernel of one equation."""
+        e = kernel.equation
+        before = 0
+        for a in e.inputs:
             if isinstance(a.aval, Stack):
-                makers |= self.writers[a]  # type: ignore[index]
-        k = self._new(Control(e.replace(inputs=inputs)), plain, makers)
+                before |= self.writers.get(a, 0)  # type: ignore[arg-type]
+        x = e.inputs[0] if e.inputs else None
+        if e.primitive.traits.kind in ("update", "scatter") and isinstance(x, Var):  # the old values are read first
+            before |= self.readers.get(self.views[x].root, 0)
+        k = self._new(kernel, [a for a in e.inputs if not isinstance(a.aval, Stack)], before)
         for out in e.outputs:
             if isinstance(out.aval, Stack):
                 self.writers[out] = 1 << k
@@ -128,12 +130,6 @@ class _Scheduler:
         copy = Var(a.aval)
         self.write(Write(a, contiguous(copy, a.aval.shape)), copy)
         return copy
-
-    def _place_whole(self, e: Equation) -> None:
-        """A kernel of one equation."""
-        k = self._new(Library(e), e.inputs)
-        for out in e.outputs:
-            self._define(out, k)
 
     def _compute(self, e: Equation, k: int) -> None:
         """An equation of loop `k`, with its result in registers until something else needs it."""
@@ -467,10 +463,13 @@ class _Scheduler:
     # -- results
 
     def outputs(self) -> list[Var]:
-        """For every output a root of its own, in C order, that is no input."""
+        """For every output a root of its own, in C order, that is no input; stacks are what they are."""
         taken: set[Any] = set(self.program.inputs)
         out: list[Var] = []
         for a in self.program.outputs:
+            if isinstance(a.aval, Stack):
+                out.append(a)  # type: ignore[arg-type]
+                continue
             if isinstance(a, Var):
                 view = self.views[a]
                 if view.root not in taken and view.is_contiguous and view.root.aval.size == a.aval.size:
