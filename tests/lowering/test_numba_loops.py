@@ -17,6 +17,7 @@ from hypothesis import given, settings
 
 import funcgrad as fg
 from funcgrad import errors, lax
+from funcgrad.lowering.numba_source import module
 from tests.lax import test_random_loops as random_loops
 from tests.lax.test_native import CASES, interpreted, recurrence
 from tests.lowering.test_numba_source import alone, numba_and_numpy
@@ -116,6 +117,36 @@ def test_carries_that_change_places_and_dtypes() -> None:
     given = args[1].copy()
     numba(ours)(args[0], given, args[2])
     assert np.array_equal(given, args[1])
+
+
+@pytest.mark.parametrize("longest", [100, 5])
+def test_results_of_inner_loops_are_not_written_again(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old carry is read after the inner loop, which is a function of its own if code is long."""
+    monkeypatch.setattr(module, "LONGEST", longest)
+
+    def step(s: Any, _: Any) -> Any:
+        v, total = s
+        w = lax.fori_loop(0, 3, lambda i, v: v[::-1] * 0.5 + i, v)
+        u = lax.cond(w[0] > 1.0, lambda v: lax.fori_loop(0, 1, lambda i, v: v * 0.5, v), lambda v: v + 1.0, w)
+        return (w, total + v * w + u), u
+
+    def python(v: Any) -> Any:
+        total, us = np.zeros(4), []
+        for _ in range(5):
+            w = v
+            for i in range(3):
+                w = w[::-1] * 0.5 + i
+            u = w * 0.5 if w[0] > 1.0 else w + 1.0
+            v, total = w, total + v * w + u
+            us.append(u)
+        return total, np.stack(us)
+
+    v = np.array([8.0, -1.0, 3.0, 0.5])
+    f = lambda v: (lambda s, us: (s[1], us))(*lax.scan(step, (v, np.zeros(4)), None, length=5))
+    assert ("kernel_0" in fg.to_numba(f, v)) == (longest == 5)
+    found, _ = numba_and_numpy(f, [v])
+    for a, b in zip(found, python(v), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_choices_are_clamped_and_only_one_is_computed() -> None:
@@ -247,9 +278,9 @@ def test_how_loops_read() -> None:
     if v.shape != (3,):
         raise ValueError("v must have the shape (3,)")
     a = v[0] < 9.0
-    d = np.empty(3)
     b = a
     c = v.copy()
+    d = np.empty(3)
     while b:
         for i in range(3):
             d[i] = 2.0 * c[i]

@@ -1,7 +1,8 @@
 """Loops and branches as Python's own: `for`, `while` and `if`, around the statements of their bodies.
 
 A body is scheduled as any Program, and written by a writer of its own that knows where the operands lie. What it fills
-in every trip is made once, before all loops; a carry that is an array has two of them, which change places:
+in every trip is made once, before all loops. A carry that is an array has two of them, which change places; they are
+made anew for each run of the loop, since one of them is its result:
 
     v = v0.copy()
     w = np.empty(3)
@@ -187,6 +188,7 @@ class _LoopWriter:
             _bind(w, self.inner, v, a)
         self.inner.names.known[self.body.inputs[0]] = self.trip
         self.carries = [self._start(*vs) for vs in zip(e.outputs[:carry], inputs[1], operands[1], strict=True)]
+        self.inner.carried.update(self.schedule.outputs[:carry])
         self._keep(inputs[1])
         ys = list(zip(e.outputs[carry:], self.schedule.outputs[carry:], strict=True))
         for v, _ in ys:

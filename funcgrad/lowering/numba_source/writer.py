@@ -104,6 +104,9 @@ class Writer:
         Roots whose arrays need not be in C order.
     fresh
         Roots whose arrays are made where they are filled, not before all loops.
+    carried
+        Roots of the next carries of a loop: their arrays are made before each run of this loop, since they change
+        places with those of the carries, and may be its results.
     allocated
         Roots whose arrays were made before they were filled.
     in_place
@@ -124,6 +127,7 @@ class Writer:
         self.made: set[Any] = set(program.inputs)  # roots whose arrays (or numbers) exist
         self.loose: set[Any] = set(program.inputs) if outer is None else set(outer.loose)
         self.fresh: set[Any] = set()
+        self.carried: set[Any] = set()
         self.allocated: set[Any] = set()
         self.in_place: set[Any] = set()
         self.reshaped: dict[tuple[Any, Shape], str] = {}
@@ -170,8 +174,14 @@ class Writer:
             if root.aval.shape:
                 self.allocated.add(root)
                 text = self.new_array("empty", root.aval.shape, root.aval.dtype)
-                block = self.block if root in self.fresh else self._whole_block()
-                block.before.append(Line(0, f"{self.names.of(root)} = {text}"))
+                line = Line(0, f"{self.names.of(root)} = {text}")
+                if root in self.carried:
+                    assert self.outer is not None
+                    self.outer.block.lines.append(line)
+                elif root in self.fresh:
+                    self.block.before.append(line)
+                else:
+                    self._whole_block().before.append(line)
 
     def _whole_block(self) -> Block:
         """The block around all loops that the current one is in."""
