@@ -188,29 +188,32 @@ class _LoopWriter:
             _bind(w, self.inner, v, a)
         self.inner.names.known[self.body.inputs[0]] = self.trip
         self.carries = [self._start(*vs) for vs in zip(e.outputs[:carry], inputs[1], operands[1], strict=True)]
-        self.inner.carried.update(self.schedule.outputs[:carry])
         self._keep(inputs[1])
-        ys = list(zip(e.outputs[carry:], self.schedule.outputs[carry:], strict=True))
-        for v, _ in ys:
+        self.ys = list(zip(e.outputs[carry:], self.schedule.outputs[carry:], strict=True))
+        for v, _ in self.ys:
             self._make(v)
         head = self._head()
         before = len(w.checks)
-        start = [self._row(*vs) for vs in zip(inputs[2], operands[2], strict=True)]
-        start += [line for v, root in ys for line in self._target(v, root)]
+        lines = self._body(list(zip(inputs[2], operands[2], strict=True)), statements)
+        if head.startswith("while") and w.coded and len(w.checks) > before:
+            head = f"{head[:-1]} and status[0] == 0:"
+        w.say(0, head, e)
+        self.block.lines += _indented(lines or [Line(0, "pass")], 1)
+        self._finish()
+
+    def _body(self, xs: Sequence[tuple[Var, Atom]], statements: Statements) -> list[Line]:
+        """One trip."""
+        lines = [Line(0, self._row(v, a)) for v, a in xs]
+        lines += [Line(0, text) for v, root in self.ys for text in self._target(v, root)]
         for root, a in self.passed.items():
             if root not in self.inner.names.known:
                 self.inner.names.known[root] = self.inner.number(a)
-        lines = statements(self.inner)
-        lines += [line for v, root in ys for line in self._hand_out(v, root)]
+        lines += statements(self.inner)
+        lines += [line for v, root in self.ys for line in self._hand_out(v, root)]
         lines += self._next()
-        if head.startswith("while"):
-            if w.coded and len(w.checks) > before:
-                head = f"{head[:-1]} and status[0] == 0:"
-            if self._counts():
-                lines.append(Line(0, f"{self.trip} += 1"))
-        w.say(0, head, e)
-        self.block.lines += _indented([Line(0, text) for text in start] + lines or [Line(0, "pass")], 1)
-        self._finish([v for v, _ in ys])
+        if self.e.params["test"] and self._counts():
+            lines.append(Line(0, f"{self.trip} += 1"))
+        return lines
 
     # -- before the loop
 
@@ -229,6 +232,7 @@ class _LoopWriter:
     def _keep(self, carried: Sequence[Var]) -> None:
         """Carries that go on as they are, or are changed in place, need no other variable."""
         inner, s = self.inner, self.schedule
+        inner.carried.update(s.outputs[: len(carried)])
         for root, a in zip(s.outputs, self.body.outputs, strict=True):
             if a in self.body.inputs and not a.aval.shape:
                 self.passed[root] = a
@@ -350,9 +354,9 @@ class _LoopWriter:
 
     # -- after the loop
 
-    def _finish(self, ys: Sequence[Var]) -> None:
+    def _finish(self) -> None:
         w, e = self.w, self.e
-        stacks = [v for v in ys if isinstance(v.aval, Stack)]
+        stacks = [v for v, _ in self.ys if isinstance(v.aval, Stack)]
         if e.params["reverse"]:
             for v in stacks:
                 w.say(0, f"{w.names.of(v)}.reverse()")
