@@ -42,7 +42,7 @@ MAX_EQUATIONS = 120  # of one loop: register allocation is superlinear in the le
 
 CONTROL = ("loop", "branch", *STACKS)
 """Kinds of kernels that may hold or read stacks."""
-ORDERED = ("window", "update", "scatter", "cumulative", "argreduce")
+ORDERED = ("update", "scatter", "cumulative", "argreduce")
 """Kinds with kernels of their own in machine code, and whole equations in a plain schedule."""
 
 
@@ -92,7 +92,7 @@ class _Scheduler:
         if kind in ("view", "index") and self._place_movement(e):
             return
         if kind in self.whole:
-            self._place_whole(e)
+            self._place_library(e)
         elif kind == "gather":
             self._place_gather(e)
         elif kind == "window":
@@ -115,10 +115,10 @@ class _Scheduler:
             loop.reductions.append(e)
             loop.axes = axes
             self._define(out, k)
-        elif kind in CONTROL or (kind == "foreign" and not self.whole):
+        elif kind in ("loop", "branch") or (kind in (*STACKS, "foreign") and not self.whole):
             self._place_control(e)
         elif kind != "dot" or not self._place_product(e):
-            self._place_whole(e)
+            self._place_library(e)
 
     def _place_control(self, e: Equation) -> None:
         """A loop or branch, another operation on stacks, or a foreign call: its operands in C order."""
@@ -126,6 +126,16 @@ class _Scheduler:
         inputs = tuple([self._in_memory(a) if foreign else self._in_order(a) for a in e.inputs])
         k = self._new(Control(e.replace(inputs=inputs)), inputs, self._before(e))
         self._note(e, k)
+        for out in e.outputs:
+            self._define(out, k)
+
+    def _place_library(self, e: Equation) -> None:
+        """A kernel of one equation."""
+        before = 0
+        x = e.inputs[0] if e.inputs else None
+        if e.primitive.traits.kind in ("update", "scatter") and isinstance(x, Var):  # the old values are read first
+            before = self.readers.get(self.views[x].root, 0)
+        k = self._new(Library(e), e.inputs, before)
         for out in e.outputs:
             self._define(out, k)
 
@@ -161,12 +171,6 @@ class _Scheduler:
         copy = Var(a.aval)
         self.write(Write(a, contiguous(copy, a.aval.shape)), copy)
         return copy
-
-    def _place_whole(self, e: Equation) -> None:
-        """A kernel of one equation."""
-        k = self._new(Library(e), e.inputs)
-        for out in e.outputs:
-            self._define(out, k)
 
     def _compute(self, e: Equation, k: int) -> None:
         """An equation of loop `k`, with its result in registers until something else needs it."""
@@ -502,7 +506,7 @@ class _Scheduler:
     # -- results
 
     def outputs(self) -> list[Var]:
-        """For every output a root of its own, in C order, that is no input."""
+        """For every output a root of its own, in C order, that is no input; stacks are what they are."""
         taken: set[Any] = set(self.program.inputs)
         out: list[Var] = []
         for a in self.program.outputs:

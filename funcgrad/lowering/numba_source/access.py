@@ -15,7 +15,7 @@ def position(view: View, shape: Shape, symbols: list[str]) -> str | None:
     Parameters
     ----------
     symbols
-        For each axis of the view a name that runs over its length, or "0" where that is 1.
+        For each axis of the view what runs over its length, or "0" where that is 1.
     """
     if 0 in shape or 0 in view.shape:
         return ", ".join(["0"] * len(shape))  # never read
@@ -36,7 +36,7 @@ def position(view: View, shape: Shape, symbols: list[str]) -> str | None:
         if axis is None:
             return None
         times = stride // steps[axis]
-        terms[axis].append(symbol if times == 1 else f"-{symbol}" if times == -1 else f"{times} * {symbol}")
+        terms[axis].append(_times(times, symbol))
         least[axis] += min(0, times * (n - 1))
         most[axis] += max(0, times * (n - 1))
     if not all([a >= 0 and b < n for a, b, n in zip(least, most, shape, strict=True)]):
@@ -48,12 +48,17 @@ def _step(n: int, stride: int) -> int:
     return stride if n > 1 else 1
 
 
+def _times(n: int, symbol: str) -> str:
+    if n == 1:
+        return symbol
+    symbol = f"({symbol})" if " " in symbol else symbol
+    return f"-{symbol}" if n == -1 else f"{n} * {symbol}"
+
+
 def flat(view: View, symbols: list[str]) -> str:
     """The same as one number: the position in C order."""
     terms = [
-        s if stride == 1 else f"-{s}" if stride == -1 else f"{stride} * {s}"
-        for n, stride, s in zip(view.shape, view.strides, symbols, strict=True)
-        if n != 1 and stride
+        _times(stride, s) for n, stride, s in zip(view.shape, view.strides, symbols, strict=True) if n != 1 and stride
     ]
     return summed(terms, view.offset)
 

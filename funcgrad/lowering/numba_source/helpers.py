@@ -338,14 +338,13 @@ def places(before, index, n, drop):
 def _scatter(name: str, combine: str) -> None:
     define(f'''
 def {name}(x, updates, at):
-    """A copy of the rows of x, with row k of the updates put in at row at[k], one after the other; none at -1."""
-    out = x.copy()
+    """Put row k of the updates in at row at[k] of x, one after the other; none at -1."""
     for k in range(len(at)):
         if at[k] >= 0:
             for j in range(x.shape[1]):
-                old, new = out[at[k], j], updates[k, j]
-                out[at[k], j] = {combine}
-    return out
+                old, new = x[at[k], j], updates[k, j]
+                x[at[k], j] = {combine}
+    return x
 ''')
 
 

@@ -6,18 +6,21 @@ arrays, they are functions of their own (Numba's time grows faster than the leng
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from funcgrad.core.ir import Atom, Equation, Program, Shape
+from funcgrad.core.ir import Equation, Program, Shape
+from funcgrad.lowering.kernels import Control, Library, Product
+from funcgrad.lowering.numba_source.control import control
 from funcgrad.lowering.numba_source.helpers import HELPERS, helper_text, used_helpers
-from funcgrad.lowering.numba_source.names import RESERVED, Names, identifier
-from funcgrad.lowering.numba_source.spelling import dtype_text, expression
+from funcgrad.lowering.numba_source.names import Names, identifier, is_reserved
+from funcgrad.lowering.numba_source.prepare import prepared
+from funcgrad.lowering.numba_source.spelling import dtype_text
 from funcgrad.lowering.numba_source.whole import library, product
-from funcgrad.lowering.numba_source.writer import Block, Line, Writer, require_forms
-from funcgrad.lowering.schedule import Loop, Product, schedule
-from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.numba_source.writer import Block, Line, Writer
+from funcgrad.lowering.schedule import Loop, schedule
 
 LONGEST = 100  # lines of a function that holds its loops itself
 HEAD = """import math
@@ -76,30 +79,14 @@ def numba_module(
         The function takes a last argument ``status``, two int64, and checks leave a number and a value there; without
         it they raise.
     """
-    flat = simplify(program)
-    require_forms(flat)
-    return _Driver(_without_copies(flat), doc, results, coded).module()
-
-
-def _without_copies(program: Program) -> Program:
-    """A flat Program without operations that give back their operand as it is."""
-    env: dict[Atom, Atom] = {}
-    kept = []
-    for e in program.equations:
-        inputs = tuple([env.get(a, a) for a in e.inputs])
-        if e.primitive.traits.kind == "elementwise" and expression(e, ["x", "y", "z"][: len(inputs)]) == "x":
-            env[e.outputs[0]] = inputs[0]
-        else:
-            kept.append(e.replace(inputs=inputs))
-    outputs = tuple([env.get(a, a) for a in program.outputs])
-    return Program(program.inputs, tuple(kept), outputs, program.name, program.input_names)
+    return _Driver(prepared(program), doc, results, coded).module()
 
 
 class _Driver:
     def __init__(self, program: Program, doc: str, results: Sequence[str], coded: bool) -> None:
         self.program = program
         name = identifier(program.name)
-        self.name = f"{name}_" if name in RESERVED else name
+        self.name = f"{name}_" if is_reserved(name) else name
         self.doc = doc or f"{program.name}, traced by funcgrad."
         self.results = results
         self.coded = coded
@@ -107,6 +94,7 @@ class _Driver:
         self.names = Names(program, self.name)
         self.names.reserve([v for e in program.equations for v in e.outputs if v in self._shown()])
         self.functions: dict[str, tuple[str, str]] = {}  # canonical text → name and text
+        self.kernels: set[str] = set()  # names of these functions
 
     def _shown(self) -> set[object]:
         """Values that have a name in the text: results of kernels, and what loops compute on the way."""
@@ -114,25 +102,15 @@ class _Driver:
         for k in self.schedule.kernels:
             if isinstance(k, Loop):
                 shown.update([v for e in (*k.equations, *k.reductions) for v in e.outputs])
+            elif isinstance(k, Control):
+                shown.difference_update(k.equation.outputs)  # named after what their bodies call them
         return shown
 
     def module(self) -> Module:
         """The text."""
         writer = Writer(self.program, self.schedule, self.names, self.coded)
-        blocks = [self._block(writer, k) for k in self.schedule.kernels]
         arguments = [self.names.of(v) for v in self.program.inputs]
-        length = sum([len(b.before) + len(b.lines) for b in blocks])
-        body: list[Line] = []
-        known = set(arguments)
-        canonical = [self._canonical(b) if b.function else "" for b in blocks]
-        for b, text in zip(blocks, canonical, strict=True):
-            body += b.before
-            known.update(_assigned(b.before))
-            if b.function and (length > LONGEST or canonical.count(text) > 1):
-                body.append(self._call(b, text, known))
-            else:
-                body += b.lines
-            known.update(b.results, _assigned(b.lines))
+        body = self._statements(writer)
         body.append(Line(0, self._return()))
         parameters = [*arguments, *(["status"] if self.coded else [])]
         checks = [] if self.coded else self._shape_checks(arguments)
@@ -150,14 +128,34 @@ class _Driver:
         borrowed = tuple([root in inputs and bool(root.aval.shape) for root in self.schedule.outputs])
         return Module(text, self.name, tuple(writer.checks), borrowed)
 
+    def _statements(self, writer: Writer) -> list[Line]:
+        """All kernels of a Program or body; if they are long, or come again, as calls of functions."""
+        blocks = [self._block(writer, k) for k in writer.kernels]
+        length = sum([len(b.before) + len(b.lines) for b in blocks])
+        canonical = [self._canonical(b) if b.function else "" for b in blocks]
+        body: list[Line] = []
+        for b, text in zip(blocks, canonical, strict=True):
+            body += b.before
+            if b.function and (length > LONGEST or canonical.count(text) > 1):
+                body.append(self._call(b, text))
+            else:
+                body += b.lines
+        return body
+
     def _block(self, writer: Writer, kernel: object) -> Block:
         if isinstance(kernel, Loop):
             return writer.loop(kernel)
         if isinstance(kernel, Product):
             return product(writer, kernel)
-        return library(writer, kernel.equation)  # type: ignore[attr-defined]
+        if isinstance(kernel, Control):
+            return control(writer, kernel.equation, self._statements)
+        assert isinstance(kernel, Library)
+        return library(writer, kernel.equation)
 
     # -- loops as functions
+
+    def _is_global(self, name: str) -> bool:
+        return name in self.kernels or (name != "status" and is_reserved(name))
 
     def _canonical(self, b: Block) -> str:
         """The lines of a block with its names replaced by numbers in order of appearance."""
@@ -165,21 +163,22 @@ class _Driver:
 
         def number(found: re.Match[str]) -> str:
             name = found.group()
-            return name if name in RESERVED and name != "status" else numbers.setdefault(name, f"${len(numbers)}")
+            return name if self._is_global(name) else numbers.setdefault(name, f"${len(numbers)}")
 
         return "\n".join([" " * line.indent + WORD.sub(number, line.text) for line in b.lines])
 
-    def _call(self, b: Block, canonical: str, known: set[str]) -> Line:
-        used = [name for line in b.lines for name in WORD.findall(line.text)]
-        parameters = [n for n in dict.fromkeys(used) if (n in known or n == "status") and n not in b.results]
+    def _call(self, b: Block, canonical: str) -> Line:
+        parameters = [n for n in _needed(b.lines) if not self._is_global(n)]
+        results = list(dict.fromkeys([n for n in b.results if n.isidentifier()]))
         if canonical not in self.functions:
-            name = f"kernel_{len(self.functions)}"
+            name = self.names.fresh(f"kernel_{len(self.functions)}")
             lines = [f"def {name}({', '.join(parameters)}):", *[f"    {line}" for line in _aligned(b.lines)]]
-            if b.results:
-                lines.append(f"    return {', '.join(b.results)}")
+            if results:
+                lines.append(f"    return {', '.join(results)}")
             self.functions[canonical] = name, "\n".join(lines)
+            self.kernels.add(name)
         call = f"{self.functions[canonical][0]}({', '.join(parameters)})"
-        return Line(0, f"{', '.join(b.results)} = {call}" if b.results else call)
+        return Line(0, f"{', '.join(results)} = {call}" if results else call)
 
     # -- the public function
 
@@ -234,14 +233,30 @@ def _origin(name: str, path: str) -> str:
     return f", {path}" if path and path != name else ""
 
 
-def _assigned(lines: Sequence[Line]) -> list[str]:
-    """Names that these lines define outside of loops."""
-    found = []
-    for line in lines:
-        left, equals, _ = line.text.partition(" = ")
-        if equals and line.indent == 0 and re.fullmatch(r"\w+(, \w+)*", left):
-            found += left.split(", ")
-    return found
+class _Reads(ast.NodeVisitor):
+    """Finds the names that statements read before they are given a value."""
+
+    def __init__(self) -> None:
+        self.given: set[str] = set()
+        self.found: dict[str, None] = {}
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self.given.add(node.id)
+        elif node.id not in self.given:
+            self.found[node.id] = None
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.visit(node.value)
+        for target in node.targets:
+            self.visit(target)
+
+
+def _needed(lines: Sequence[Line]) -> list[str]:
+    """The names that these lines take from outside."""
+    reads = _Reads()
+    reads.visit(ast.parse("\n".join(["    " * line.indent + line.text for line in lines])))
+    return list(reads.found)
 
 
 def _aligned(lines: Sequence[Line]) -> list[str]:

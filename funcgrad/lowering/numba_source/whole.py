@@ -13,6 +13,7 @@ from math import prod
 from funcgrad.base.errors import UnsupportedError
 from funcgrad.core.ir import Equation, Literal, Shape, Var, make_aval
 from funcgrad.lowering.layout import View, row_major
+from funcgrad.lowering.numba_source.spelling import literal
 from funcgrad.lowering.numba_source.writer import Block, Writer
 from funcgrad.lowering.schedule import Product
 
@@ -25,12 +26,13 @@ def product(w: Writer, k: Product) -> Block:
     out = k.out.root
     w.made.add(out)
     e = w.equation_of(out)
-    (b, m, depth), n = k.x.shape, k.y.shape[2]
+    left, right = w.resolved(k.x), w.resolved(k.y)
+    (b, m, depth), n = left.shape, right.shape[2]
     name, shape = w.names.of(out), out.aval.shape
     if 0 in (b, m, n, depth):
         w.say(0, f"{name} = {w.new_array('zeros', shape, k.dtype) if shape else '0.0'}", e)
     elif b == 1:
-        x, y = _matrix(w, k.x, m == 1), _matrix(w, k.y, n == 1)
+        x, y = _matrix(w, left, m == 1), _matrix(w, right, n == 1)
         have = tuple([s for s in (m if m > 1 else 0, n if n > 1 else 0) if s])
         text = f"np.dot({x}, {y})"
         if have != shape:
@@ -39,7 +41,7 @@ def product(w: Writer, k: Product) -> Block:
     else:
         w.made.discard(out)
         w.allocate(out)
-        x, y = _batch(w, k.x), _batch(w, k.y)
+        x, y = _batch(w, left), _batch(w, right)
         i = w.names.indices[0]
         w.say(0, f"for {i} in range({b}):", e)
         whole = w.alias(out, (b, m, n), f"{name}_matrices")
@@ -88,7 +90,7 @@ def _is_whole(view: View) -> bool:
 
 def library(w: Writer, e: Equation) -> Block:
     """One equation as a call of a helper."""
-    form = LIBRARY.get(e.primitive.name)
+    form = (STACKS if e.primitive.traits.kind.startswith("stack") else LIBRARY).get(e.primitive.name)
     if form is None:
         raise UnsupportedError(f"{e.primitive.name} has no Numba form yet", source=e.source)
     block = w.block = Block()
@@ -97,10 +99,19 @@ def library(w: Writer, e: Equation) -> Block:
     w.made.add(out)
     if out.aval.shape == () != shape:
         text = f"{text}[{', '.join('0' * len(shape))}]"
-    elif out.aval.shape != shape:
+    elif out.aval.shape != shape and out not in w.in_place:
         text = f"{text}.reshape({w.shape_text(out.aval.shape)})"
-    w.say(0, f"{w.names.of(out)} = {text}", e)
+    name = w.names.of(out)
+    if text != name:
+        w.say(0, text if out in w.in_place else f"{name} = {text}", e)
     return block
+
+
+def _changed(w: Writer, e: Equation, shape: Shape) -> str:
+    """The array that an update changes, in this shape: that of its operand, or a copy."""
+    x = e.inputs[0]
+    own = e.outputs[0] in w.in_place or isinstance(x, Literal)
+    return w.array(x, shape) + ("" if own else ".copy()")
 
 
 Form = Callable[[Writer, Equation], tuple[str, Shape]]
@@ -129,7 +140,7 @@ def _scatter(w: Writer, e: Equation) -> tuple[str, Shape]:
     name = e.primitive.name
     if x.aval.dtype.kind == "b" and name in ("scatter_add", "scatter_mul"):
         name += "_bool"
-    return f"{name}({w.array(x, two)}, {w.array(updates, (m, rest))}, {positions})", two
+    return f"{name}({_changed(w, e, two)}, {w.array(updates, (m, rest))}, {positions})", two
 
 
 def _order(w: Writer, e: Equation) -> tuple[str, Shape]:
@@ -138,37 +149,23 @@ def _order(w: Writer, e: Equation) -> tuple[str, Shape]:
     return f"stable_order({w.array(e.inputs[0], two)})", two
 
 
-def _window(w: Writer, e: Equation, shape: Shape, sizes: Shape, first: int) -> str:
-    """The index of a window: ``i:i + 2, :``."""
-    parts = []
-    for n, size, start in zip(shape, sizes, e.inputs[first:], strict=True):
-        if size == n:
-            parts.append(":")
-            continue
-        at = w.names.fresh("start")
-        w.say(0, f"{at} = clip({w.array(start, ())}, {n - size + 1})", e)
-        parts.append(f"{at}:{at} + {size}")
-    return ", ".join(parts)
-
-
-def _dynamic_slice(w: Writer, e: Equation) -> tuple[str, Shape]:
-    x, shape = e.inputs[0], e.inputs[0].aval.shape
-    if not shape:
-        return w.array(x, ()), ()
-    window = _window(w, e, shape, e.params["sizes"], 1)
-    return f"{w.array(x, shape)}[{window}].copy()", e.params["sizes"]
-
-
 def _dynamic_update_slice(w: Writer, e: Equation) -> tuple[str, Shape]:
-    x, update = e.inputs[:2]
+    x, update, *starts = e.inputs
     shape = x.aval.shape
     if not shape:
         return w.array(update, ()), ()
-    window = _window(w, e, shape, update.aval.shape, 2)
-    changed = w.names.fresh("changed")
-    w.say(0, f"{changed} = {w.array(x, shape)}.copy()", e)
-    w.say(0, f"{changed}[{window}] = {w.array(update, update.aval.shape)}")
-    return changed, shape
+    index, rest = [], []
+    for n, k, a in zip(shape, update.aval.shape, starts, strict=True):
+        start = w.start(a, n, k)
+        stop = str(int(start) + k) if start.isdigit() else f"{start} + {k}"
+        index.append(":" if k == n else start if k == 1 else f"{start}:{stop}")
+        rest += [k] if k == n or k != 1 else []
+    name, text = w.names.of(e.outputs[0]), _changed(w, e, shape)
+    value = literal(update) if isinstance(update, Literal) else w.array(update, tuple(rest))
+    if text != name:
+        w.say(0, f"{name} = {text}", e)
+    w.say(0, f"{name}[{', '.join(index)}] = {value}", e)
+    return name, shape
 
 
 def _dot(w: Writer, e: Equation) -> tuple[str, Shape]:
@@ -195,11 +192,19 @@ def _ordered(w: Writer, x: Var | Literal, axes: tuple[int, ...], shape: Shape) -
     return w.array(moved, shape)
 
 
+def _stack_length(w: Writer, e: Equation) -> tuple[str, Shape]:
+    return f"len({w.names.of(e.inputs[0])})", ()
+
+
+def _stack_empty(w: Writer, e: Equation) -> tuple[str, Shape]:
+    return w.zero(e.outputs[0].aval), e.outputs[0].aval.shape
+
+
+STACKS: dict[str, Form] = {"stack_length": _stack_length, "stack_empty": _stack_empty}
 LIBRARY: dict[str, Form] = {
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "linear_recurrence", "argmax", "argmin"), _along),
     **dict.fromkeys(("scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"), _scatter),
     "stable_order": _order,
-    "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "dot": _dot,
 }

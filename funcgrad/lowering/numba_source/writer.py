@@ -13,14 +13,11 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import INT, Dtype
-from funcgrad.base.errors import UnsupportedError
-from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Var, make_aval
+from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Shape, Stack, Var, make_aval
 from funcgrad.lowering.layout import View, contiguous
-from funcgrad.lowering.numba_source.access import flat, position
-from funcgrad.lowering.numba_source.names import Names
+from funcgrad.lowering.numba_source.access import flat, position, summed
+from funcgrad.lowering.numba_source.names import Names, identifier
 from funcgrad.lowering.numba_source.spelling import (
-    CHECKS,
-    ELEMENTS,
     PLAIN,
     SPELLINGS,
     check_texts,
@@ -77,7 +74,8 @@ class Block:
     lines
         What it does.
     results
-        Numbers that it computes; everything else it writes into arrays.
+        Names that it gives a value: numbers, and the results of loops and branches. Everything else it writes into
+        arrays.
     function
         Whether it may be a function of its own.
     """
@@ -95,18 +93,64 @@ class Writer:
     ----------
     coded
         Checks leave a number and the value in ``status`` instead of raising.
+    outer
+        Of the body of a loop or branch: the writer of the Program around it.
+    trips
+        How many loops are around its kernels.
+
+    Attributes
+    ----------
+    loose
+        Roots whose arrays need not be in C order.
+    fresh
+        Roots whose arrays are made where they are filled, not before all loops.
+    carried
+        Roots of the next carries of a loop: their arrays are made before each run of this loop, since they change
+        places with those of the carries, and may be its results.
+    allocated
+        Roots whose arrays were made before they were filled.
+    in_place
+        Results of updates that change the array of their operand.
     """
 
-    def __init__(self, program: Program, s: Schedule, names: Names, coded: bool) -> None:
+    def __init__(
+        self, program: Program, s: Schedule, names: Names, coded: bool, outer: Writer | None = None, trips: int = 0
+    ) -> None:
         self.program = program
+        self.kernels = s.kernels
         self.names = names
         self.coded = coded
+        self.outer = outer
+        self.trips = trips
         self.views: dict[Var, View] = dict(s.views)
+        self.bound: dict[Any, View] = {}
         self.made: set[Any] = set(program.inputs)  # roots whose arrays (or numbers) exist
+        self.loose: set[Any] = set(program.inputs) if outer is None else set(outer.loose)
+        self.fresh: set[Any] = set()
+        self.carried: set[Any] = set()
+        self.allocated: set[Any] = set()
+        self.in_place: set[Any] = set()
         self.reshaped: dict[tuple[Any, Shape], str] = {}
         self.defined = {v: e for e in program.equations for v in e.outputs}
-        self.checks: list[Equation] = []
+        self.checks: list[Equation] = [] if outer is None else outer.checks
+        self.starts: dict[Equation, list[str]] = {}  # for each window of the current loop where it begins
         self.block = Block()
+
+    # -- bodies
+
+    def inside(self, program: Program, s: Schedule, loop: bool) -> Writer:
+        """A writer of the kernels of a body, of a loop or of a branch."""
+        return Writer(program, s, self.names.inside(), self.coded, self, self.trips + loop)
+
+    def bind(self, v: Var, view: View) -> None:
+        """Let an input of a body be what lies at `view` of a buffer of the Program around it."""
+        self.bound[v] = view
+        self.views = {u: self.resolved(seen) if seen.root is v else seen for u, seen in self.views.items()}
+
+    def resolved(self, view: View) -> View:
+        """Where a view of an input of this body really lies."""
+        where = self.bound.get(view.root)
+        return view if where is None else View(where.root, view.shape, where.offset + view.offset, view.strides)
 
     def equation_of(self, v: Var) -> Equation | None:
         """The equation that defines a value, if it is one of the Program."""
@@ -128,8 +172,24 @@ class Writer:
         if root not in self.made:
             self.made.add(root)
             if root.aval.shape:
+                self.allocated.add(root)
                 text = self.new_array("empty", root.aval.shape, root.aval.dtype)
-                self.block.before.append(Line(0, f"{self.names.of(root)} = {text}"))
+                line = Line(0, f"{self.names.of(root)} = {text}")
+                if root in self.carried:
+                    assert self.outer is not None
+                    self.outer.block.lines.append(line)
+                elif root in self.fresh:
+                    self.block.before.append(line)
+                else:
+                    self._whole_block().before.append(line)
+
+    def _whole_block(self) -> Block:
+        """The block around all loops that the current one is in."""
+        w = self
+        while w.trips:
+            assert w.outer is not None
+            w = w.outer
+        return w.block
 
     def reshape_text(self, root: Any, shape: Shape) -> str:
         """The array of a root in another shape, as an expression."""
@@ -140,13 +200,15 @@ class Writer:
             return self.new_array("full", shape, root.aval.dtype, name)
         if shape == ():
             return f"{name}[{', '.join('0' * len(have))}]"
-        whole = f"np.ascontiguousarray({name})" if root in self.program.inputs else name
+        whole = f"np.ascontiguousarray({name})" if root in self.loose else name
         return f"{whole}.reshape({self.shape_text(shape)})"
 
     def alias(self, root: Any, shape: Shape, base: str) -> str:
         """The name of an array of a root in another shape."""
         if root.aval.shape == shape:
             return self.names.of(root)
+        if self.outer is not None and any([where.root is root for where in self.bound.values()]):
+            return self.outer.alias(root, shape, base)
         key = (root, shape)
         if key not in self.reshaped:
             self.reshaped[key] = name = self.names.fresh(base)
@@ -178,10 +240,9 @@ class Writer:
         symbols = self.symbols(loop.shape)
         for w in loop.writes:
             self.allocate(w.target.root)
-            if w.target.root.aval.shape == ():
-                block.results.append(self.names.of(w.target.root))
         for e in loop.reductions:
             self.allocate(e.outputs[0])
+        self.starts = {e: self._window(e) for e in loop.equations if e.primitive.traits.kind == "window"}
         kept = [a for a in range(len(loop.shape)) if a not in loop.axes]
         depth = self._open(kept if loop.reductions else [*kept, *loop.axes], loop, symbols, 0)
         accumulators = [self._start(e, depth) for e in loop.reductions]
@@ -217,8 +278,11 @@ class Writer:
             self._equation(e, target, env, symbols, depth)
             env[out] = target
         for w in loop.writes:
-            if w.value is not w.target.root:
-                self.say(depth, f"{self.element(w.target, symbols)} = {self.read(w.value, env, symbols)}")
+            target, value = self.element(w.target, symbols), self.read(w.value, env, symbols)
+            if w.value is not w.target.root and target != value:
+                self.say(depth, f"{target} = {value}")
+            if w.target.root.aval.shape == () and (w.value is w.target.root or target != value):
+                self.block.results.append(target)
         return env
 
     def say(self, depth: int, text: str, e: Equation | None = None) -> None:
@@ -229,6 +293,11 @@ class Writer:
         kind = e.primitive.traits.kind
         if kind == "gather":
             self.say(depth, f"{target} = {self._gather(e, env, symbols)}", e)
+        elif kind == "window":
+            at = [
+                summed([t for t in (start, s) if t != "0"], 0) for start, s in zip(self.starts[e], symbols, strict=True)
+            ]
+            self.say(depth, f"{target} = {self.element(self.views[e.inputs[0]], at)}", e)  # type: ignore[index]
         elif kind == "check":
             self._check(e, target, self.read(e.inputs[0], env, symbols), depth)
         elif e.primitive.name == "iota":
@@ -238,14 +307,38 @@ class Writer:
             operands = [self.read(a, env, symbols) for a in e.inputs]
             self.say(depth, f"{target} = {expression(e, operands)}", e)
 
+    def _window(self, e: Equation) -> list[str]:
+        """Where a window begins, for each axis."""
+        x, *starts = e.inputs
+        return [self.start(a, n, k) for a, n, k in zip(starts, x.aval.shape, e.params["sizes"], strict=True)]
+
+    def start(self, a: Atom, n: int, size: int) -> str:
+        """Where a window of this size begins along an axis of length n: inside, wherever it was to begin."""
+        if isinstance(a, Literal) or n == size:
+            return str(min(max(int(a.value), 0), n - size)) if isinstance(a, Literal) else "0"
+        if self.is_inside(a, n - size):
+            return self.number(a)
+        name = self.names.fresh("start")
+        self.say(0, f"{name} = clip({self.number(a)}, {n - size + 1})")
+        return name
+
+    def is_inside(self, a: Atom, last: int) -> bool:
+        """Whether a check has raised for all positions but 0 ... last."""
+        e = self.equation_of(a) if isinstance(a, Var) else None
+        if e is None or self.coded or e.primitive.traits.kind != "check" or "length" not in e.params:
+            return False
+        return e.params["length"] - e.params.get("window", 0) == last  # type: ignore[no-any-return]
+
     def _gather(self, e: Equation, env: dict[Any, str], symbols: list[str]) -> str:
-        """An element at computed places; they are moved inside, so that nothing else is ever read."""
+        """An element at computed places, which are checked or moved inside: nothing else is ever read."""
         x, *indices = e.inputs
         view = self.views[x]  # type: ignore[index]
         rest = symbols[len(symbols) - (len(view.shape) - len(indices)) :]
         places = []
         for i, n in zip(indices, view.shape, strict=False):
-            places.append(f"clip({self.read(i, env, symbols)}, {n})")
+            at = self.read(i, env, symbols)
+            inside = isinstance(i, Literal) and 0 <= i.value < n
+            places.append(at if inside or self.is_inside(i, n - 1) else f"clip({at}, {n})")
         return self.element(view, [*places, *rest])
 
     def _check(self, e: Equation, target: str, x: str, depth: int) -> None:
@@ -264,11 +357,12 @@ class Writer:
     def _start(self, e: Equation, depth: int) -> str:
         (out,), dtype = e.outputs, e.outputs[0].aval.dtype
         name, what = self.names.of(out), e.primitive.name.removeprefix("reduce_")
+        stem = identifier(name.partition("[")[0])
         if what == "sum" and dtype.kind == "f":
-            acc, low = self.names.fresh(f"{name}_sum"), self.names.fresh(f"{name}_low")
+            acc, low = self.names.fresh(f"{stem}_sum"), self.names.fresh(f"{stem}_low")
             self.say(depth, f"{acc}, {low} = 0.0, 0.0")
             return f"{acc}, {low}"
-        acc = name if out.aval.shape == () else self.names.fresh(f"{name}_{what}")
+        acc = name if out.aval.shape == () and name.isidentifier() else self.names.fresh(f"{stem}_{what}")
         self.say(depth, f"{acc} = {REDUCTIONS[e.primitive.name][1](dtype)}")
         return acc
 
@@ -306,6 +400,16 @@ class Writer:
             )  # fmt: skip
         return self.reshape_text(self.whole(self.views[a]), shape)
 
+    def number(self, a: Atom) -> str:
+        """A number, as an expression."""
+        return self.read(a, {}, [])
+
+    def zero(self, aval: Aval) -> str:
+        """Zeros of this type, or a stack without values."""
+        if isinstance(aval, Stack):
+            return f"[{self.zero(aval.elem)} for _ in range(0)]"
+        return self.new_array("zeros", aval.shape, aval.dtype) if aval.shape else constant(aval.dtype, 0)
+
     def whole(self, view: View) -> Any:
         """The root whose array is this view in C order: its own, or a copy that is made here."""
         if view.is_contiguous and prod(view.shape) == view.root.aval.size:
@@ -327,23 +431,3 @@ def _fault_text(e: Equation, x: str) -> str:
     kind = next(c for c in type(error).__mro__ if c.__module__ == "builtins")
     message = str(error.args[0]).replace("{", "{{").replace("}", "}}").replace(str(mark), f"{{{x}}}")
     return f"{kind.__name__}(f{message!r})"
-
-
-def require_forms(program: Program) -> None:
-    """Raise for the first equation of a flat Program that this lowering cannot write."""
-    for a in (*program.inputs, *program.outputs):
-        _require_dtype(a, None)
-    for e in program.equations:
-        for a in (*e.inputs, *e.outputs):
-            _require_dtype(a, e)
-        kind, name = e.primitive.traits.kind, e.primitive.name
-        if (kind == "elementwise" and name not in SPELLINGS) or (kind == "check" and name not in CHECKS):
-            raise UnsupportedError(f"{name} has no Numba form yet", source=e.source)
-
-
-def _require_dtype(a: Atom, e: Equation | None) -> None:
-    if a.aval.dtype.name not in ELEMENTS:
-        raise UnsupportedError(
-            f"the Numba lowering takes bool, integers, float32 and float64, not {a.aval}",
-            source=e.source if e is not None else None,
-        )
