@@ -44,22 +44,36 @@ def roll(trace: Trace, results: Sequence[Atom]) -> None:
             del trace.captured[key]
 
 
-def _rolled(trace: Trace, equations: list[Equation], wanted: set[Any]) -> list[Equation]:
-    if len(equations) < EQUATIONS:
-        return equations
-    for begin, period, length in periods(numbered(equations), STEPS):
+def _rolled(trace: Trace, equations: list[Equation], wanted: set[Any], numbers: Any = None) -> list[Equation]:
+    done: list[Equation] = []
+    while len(equations) >= EQUATIONS:
+        numbers = numbered(equations) if numbers is None else numbers
+        found = _one(trace, equations, wanted, numbers)
+        if found is None:
+            break
+        steps, looped, after, later = found
+        needed = wanted.union(*[e.inputs for e in looped], *[e.inputs for e in after])
+        done += [*_rolled(trace, equations[: steps.start], needed, numbers[: steps.start]), *looped]
+        equations, numbers = after, later
+    return [*done, *equations]
+
+
+def _one(
+    trace: Trace, equations: list[Equation], wanted: set[Any], numbers: Any
+) -> tuple[Steps, list[Equation], list[Equation], Any] | None:
+    """Steps, the loop that they are, what comes after it, and the numbers of that if they are known."""
+    for begin, period, length in periods(numbers, STEPS):
         steps = find_steps(equations, begin, period, length) if length >= EQUATIONS else None
         if steps is None or steps.count < STEPS or len(steps.equations) < EQUATIONS:
             continue
         after = equations[steps.stop :]
         new = _Rolling(trace, steps, wanted.union(*[e.inputs for e in after])).equations()
-        if new is None:
-            continue
-        looped, rows = new
-        after = _placed(trace, looped[-1].source, after, rows, wanted)
-        needed = wanted.union(*[e.inputs for e in looped], *[e.inputs for e in after])
-        return [*_rolled(trace, equations[: steps.start], needed), *looped, *_rolled(trace, after, wanted)]
-    return equations
+        if new is not None:
+            looped, rows = new
+            if not rows:
+                return steps, looped, after, numbers[steps.stop :]
+            return steps, looped, _placed(trace, looped[-1].source, after, rows, wanted), None
+    return None
 
 
 Row = tuple[Var, int]

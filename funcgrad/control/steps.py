@@ -112,15 +112,16 @@ class _Reads:
     def __init__(self, equations: Sequence[Equation], begin: int, end: int) -> None:
         self.equations = equations
         self.begin = begin
-        self.width = max([len(e.outputs) for e in equations[:end]]) + 1
-        made = {v: i * self.width + k for i, e in enumerate(equations[:end]) for k, v in enumerate(e.outputs)}
+        run = equations[begin:end]
+        self.width = max([len(e.outputs) for e in run]) + 1
+        made = {v: i * self.width + k for i, e in enumerate(run, begin) for k, v in enumerate(e.outputs)}
         outside: dict[Any, int] = {}
         self.rows = [
             [
                 LITERAL if type(a) is not Var else made[a] if a in made else -2 - outside.setdefault(a, len(outside))
                 for a in e.inputs
             ]
-            for e in equations[begin:end]
+            for e in run
         ]
 
     def table(self, begin: int, period: int, count: int) -> Any:
