@@ -14,6 +14,7 @@ from funcgrad.base import tree
 from funcgrad.base.dtypes import scalar_dtype, short
 from funcgrad.base.errors import ArgumentError, FuncgradError, UsageError, doing
 from funcgrad.base.source import hide_internal_frames
+from funcgrad.control.roll import roll
 from funcgrad.core.array import Array, publish
 from funcgrad.core.canonical import canonical
 from funcgrad.core.check import checked
@@ -182,6 +183,8 @@ def trace(
         tracers = [t.input(aval, value, n) for (value, aval), n in zip(inputs, names, strict=True)]
         result = function(tracers)
         leaves, out_tree = output_leaves(result, name)
+        if not t.shows:
+            roll(t, [x.atom for x in leaves if type(x) is Tracer and x.owner is t])
         program = t.program(leaves)
     checked(program)
     if not shows or not t.keeps:  # a body is kept by who asked for it
