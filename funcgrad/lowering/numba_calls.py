@@ -71,7 +71,7 @@ def _compiled(c: Compiled, inputs: list[Aval], outputs: list[Aval]) -> Any:
         names |= {f"t{k}": a.dtype for k, a in enumerate((*inputs, *outputs))}
         names |= {f"given_{k}": x for k, x in c.keywords.items()}
         exec(compile(text, f"<call of {c.who}>", "exec"), names)
-        return entry_of(names["body"], _alone(c.function))
+        return entry_of(names["body"])
     except Exception:  # whatever Numba, or the types of the user's, say of it: Python says it when it is called
         return None
 
@@ -79,12 +79,6 @@ def _compiled(c: Compiled, inputs: list[Aval], outputs: list[Aval]) -> Any:
 def _results(c: Compiled, outputs: Sequence[Aval]) -> list[Aval]:
     """The types of the results of one call."""
     return [make_aval(a.shape[len(c.levels) :], a.dtype) for a in outputs]
-
-
-def _alone(function: Any) -> bool:
-    """Whether a function must not run in two threads at once: Numba's own threads may not stand that."""
-    options = getattr(function, "targetoptions", {})
-    return bool(options.get("parallel")) and not options.get("nogil")
 
 
 # -- types
@@ -191,8 +185,8 @@ def _text(c: Compiled, call: str, inputs: list[Aval], outputs: list[Aval]) -> st
 
 
 @cache
-def _intrinsics() -> tuple[Any, Callable[[Any, bool], Any]]:
-    """``pointer(table, k)``, and what makes an entry of a body, which holds the GIL or not."""
+def _intrinsics() -> tuple[Any, Callable[[Any], Any]]:
+    """``pointer(table, k)``, and what makes an entry of a body."""
     from llvmlite import ir
     from numba import cfunc, njit, types
     from numba.core import cgutils
@@ -230,7 +224,7 @@ def _intrinsics() -> tuple[Any, Callable[[Any, bool], Any]]:
         api.decref(trace)
         api.gil_release(gil)
 
-    def entry_of(body: Any, alone: bool) -> Any:
+    def entry_of(body: Any) -> Any:
         function = njit(types.void(address))(body)
         (compiled,) = function.overloads.values()
 
@@ -240,11 +234,7 @@ def _intrinsics() -> tuple[Any, Callable[[Any, bool], Any]]:
                 context.add_linking_libs([compiled.library])
                 callee = context.declare_function(builder.module, compiled.fndesc)
                 convention, described = context.call_conv, compiled.fndesc
-                api = context.get_python_api(builder)
-                gil = api.gil_ensure() if alone else None
                 status, _ = convention.call_function(builder, callee, described.restype, described.argtypes, [args[0]])
-                if alone:
-                    api.gil_release(gil)
                 with builder.if_then(status.is_error, likely=False):
                     kept(context, builder, status, args[1])
                 return builder.select(status.is_error, ir.Constant(word, 0), ir.Constant(word, DONE))
