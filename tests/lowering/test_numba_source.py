@@ -242,6 +242,7 @@ def test_every_primitive_is_covered() -> None:
         "concatenate",
         "iota",
         "gather",
+        "dynamic_slice",
         "call",
         "banded",
     }
