@@ -30,6 +30,7 @@ from funcgrad.ops.movement import concatenate_p, convert, reverse, slice_
 
 T = TypeVar("T")
 STEPS = 8  # the least number of steps that become a loop
+MOVES = ("view", "index")
 EQUATIONS = 512  # and the least number of equations in all of them
 
 
@@ -64,7 +65,7 @@ def _one(
     """Steps, the loop that they are, what comes after it, and the numbers of that if they are known."""
     for begin, period, length in periods(numbers, STEPS):
         steps = find_steps(equations, begin, period, length) if length >= EQUATIONS else None
-        if steps is None or steps.count < STEPS or len(steps.equations) < EQUATIONS:
+        if steps is None or steps.count < STEPS or len(steps.equations) < EQUATIONS or not _computes(steps):
             continue
         after = equations[steps.stop :]
         new = _Rolling(trace, steps, wanted.union(*[e.inputs for e in after])).equations()
@@ -74,6 +75,11 @@ def _one(
                 return steps, looped, after, numbers[steps.stop :]
             return steps, looped, _placed(trace, looped[-1].source, after, rows, wanted), None
     return None
+
+
+def _computes(steps: Steps) -> bool:
+    """Whether a step does more than to move values: rows that are taken out of ys are no steps of a loop."""
+    return any([e.primitive.traits.kind not in MOVES and e.primitive.flops != 0 for e in steps.first])
 
 
 Row = tuple[Var, int]

@@ -249,6 +249,23 @@ def _roots(x: Any) -> Any:
     return s
 
 
+@pytest.mark.usefixtures("eager_to_roll")
+@pytest.mark.parametrize("x", [0.3, np.float64(0.3)], ids=["weak", "strong"])
+def test_all_values_may_be_returned_one_by_one(x: Any) -> None:
+    """Rows taken out of a loop's results are not rolled up again, for ever."""
+
+    def f(x: Any) -> list[Any]:
+        out = []
+        for _ in range(12):
+            x = x * 0.9 + x * x * 0.1
+            out.append(x)
+        return [2.0 * v for v in out[:2]] + out
+
+    assert loops(fg.jit(lambda x: f(x)).trace(x)) == 1
+    np.testing.assert_allclose(fg.jit(f)(x), f(x), rtol=1e-14)
+    np.testing.assert_allclose(fg.jit(fg.jacfwd(f))(x), fg.jacfwd(f)(x), rtol=1e-13)
+
+
 # -- what stays as it is
 
 
