@@ -148,6 +148,7 @@ def test_threads_share_an_executable() -> None:
             assert np.array_equal(a, b)
 
 
+@pytest.mark.usefixtures("unrolled")
 def test_an_unrolled_loop_is_cut_into_parts() -> None:
     from funcgrad.lowering.builder import Target
     from funcgrad.lowering.emit import PART, emit
