@@ -8,7 +8,7 @@ All that follows (derivatives, batches, machine code) then costs the same for 80
 they do the same operations for the same lines of the user. What a step reads may be the same in all steps (a constant
 of the loop), what an earlier step made (a carry), or something else in each: another constant, or the next row of an
 array (xs). What is read after the loop is a final carry, or a row of ys. No operation changes: the results are those of
-the unrolled steps, bit for bit.
+the unrolled steps. Their derivatives may sum the same terms in another order.
 """
 
 from __future__ import annotations
