@@ -12,8 +12,8 @@ import numpy as np
 
 from funcgrad.base import tree
 from funcgrad.base.dtypes import scalar_dtype, short
-from funcgrad.base.errors import ArgumentError, FuncgradError, UsageError, doing
-from funcgrad.base.source import hide_internal_frames
+from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UsageError, doing
+from funcgrad.base.source import Source, hide_internal_frames, is_internal
 from funcgrad.control.roll import roll
 from funcgrad.core.array import Array, publish
 from funcgrad.core.canonical import canonical
@@ -68,6 +68,37 @@ def require_callable(f: Any, transform: str) -> None:
             f"{transform} takes a function, got {type(f).__name__}",
             hint=f"{transform}(f)(x), not {transform}(f(x))",
         )
+
+
+def called_as(what: str, f: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a rule of the user's returns; one that does not take these arguments is named by its role, `what`."""
+    try:
+        return f(*args, **kwargs)
+    except TypeError as error:
+        problem = _unfitting(f, args, kwargs)
+        if problem is None:
+            raise
+        given = ", ".join([f"{len(args)} by position", *[f"{k}=" for k in kwargs]])
+        raise CustomRuleError(
+            f"{what} does not take the arguments it is called with ({given}): {problem}", source=written_at(f)
+        ) from error
+
+
+def _unfitting(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Why `f` cannot be called with these arguments, if that is so."""
+    try:
+        inspect.signature(f).bind(*args, **kwargs)
+    except TypeError as error:
+        return str(error)
+    except ValueError:
+        return None
+    return None
+
+
+def written_at(f: Any) -> Source | None:
+    """Where a function of the user's begins."""
+    code = getattr(inspect.unwrap(f), "__code__", None)
+    return Source(code, 0) if code is not None and not is_internal(code.co_filename) else None
 
 
 def positional_names(f: Any, count: int) -> list[str]:
