@@ -20,7 +20,7 @@ from funcgrad.core.canonical import canonical
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Aval, Program, Var, make_aval
 from funcgrad.core.nans import nans_searched, search
-from funcgrad.core.trace import Trace, Tracer
+from funcgrad.core.trace import Trace, Tracer, swallowed
 from funcgrad.numpy.operands import array, operand, strong
 
 _SCALARS = (float, int, complex)
@@ -208,11 +208,17 @@ def trace(
         What the inputs without a value are, for error messages; rows of vmap by default.
     """
     with doing(f"tracing {name} for {purpose}"), Trace(name, shows=shows) as t:
-        t.hidden = hidden or t.hidden
+        t.hidden, t.static = hidden or t.hidden, purpose == "jit"
         for x in expected:
             t.expect(x)
         tracers = [t.input(aval, value, n) for (value, aval), n in zip(inputs, names, strict=True)]
-        result = function(tracers)
+        try:
+            result = function(tracers)
+        except Exception as error:
+            refusal = swallowed(error)
+            if refusal is None:
+                raise
+            raise refusal from None
         leaves, out_tree = output_leaves(result, name)
         if not t.shows:
             roll(t, [x.atom for x in leaves if type(x) is Tracer and x.owner is t])
