@@ -179,7 +179,7 @@ def custom_linear_solve(
     [[-0.12, -0.36], [0.04, 0.12]]
     """
     for f in (matvec, solve, *([] if transpose_solve is None else [transpose_solve])):
-        require_callable(f, "custom_linear_solve")
+        require_callable(f, "custom_linear_solve", "a matrix is passed as lambda v: A @ v")
     if type(current()) is not Trace:
         return solve(matvec, b)
     leaves, treedef = tree.leaves(b), tree.structure(b)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -61,17 +62,30 @@ def function_name(f: Any) -> str:
     return "f" if name == "<lambda>" else str(name)
 
 
-def require_callable(f: Any, transform: str) -> None:
+def require_callable(f: Any, transform: str, hint: str = "") -> None:
     """Raise `UsageError` unless `f` can be called."""
     if not callable(f):
         raise UsageError(
             f"{transform} takes a function, got {type(f).__name__}",
-            hint=f"{transform}(f)(x), not {transform}(f(x))",
+            hint=hint or f"{transform}(f)(x), not {transform}(f(x))",
         )
+
+
+def role_of(f: Any, role: str) -> str:
+    """How errors name a function that was passed to another one: its role, and its name if it has one."""
+    name = function_name(f)
+    return role if name == "f" else f"{role} {name}"
 
 
 def called_as(what: str, f: Any, *args: Any, **kwargs: Any) -> Any:
     """What a rule of the user's returns; one that does not take these arguments is named by its role, `what`."""
+    return called_with(CustomRuleError, what, f, args, kwargs)
+
+
+def called_with(
+    kind: type[FuncgradError], what: str, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
+    """What a function of the user's returns; if it does not take these arguments, an error that says what it is."""
     try:
         return f(*args, **kwargs)
     except TypeError as error:
@@ -79,7 +93,7 @@ def called_as(what: str, f: Any, *args: Any, **kwargs: Any) -> Any:
         if problem is None:
             raise
         given = ", ".join([f"{len(args)} by position", *[f"{k}=" for k in kwargs]])
-        raise CustomRuleError(
+        raise kind(
             f"{what} does not take the arguments it is called with ({given}): {problem}", source=written_at(f)
         ) from error
 

@@ -542,7 +542,7 @@ def swallowed(error: BaseException) -> FuncgradError | None:
         return error.__cause__  # C code went on although there was an error
     for t in reversed(trace.stack):
         if t.refused is not None and t.refused.source == place:
-            return t.refused.with_traceback(error.__traceback__)  # type: ignore[return-value]
+            return t.refused.with_traceback(error.__traceback__)
     return None
 
 
