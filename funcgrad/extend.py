@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from inspect import Signature
 from typing import Any
 
 from funcgrad.api.callbacks import declared_type
 from funcgrad.api.from_numba import compiled_by_numba
-from funcgrad.api.rules import fitting, require_moving
-from funcgrad.api.tracing import boundary, function_name, leaf, require_callable, results
+from funcgrad.api.rules import fitting, require_moving, signature_of
+from funcgrad.api.tracing import boundary, called_as, function_name, leaf, require_callable, results, written_at
 from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import ArgumentError, CustomRuleError, ParameterError
-from funcgrad.control.assemble import assemble
+from funcgrad.control.assemble import apply, assemble
 from funcgrad.control.callback import called, checked_copy
 from funcgrad.control.custom_vjp import custom_linear_p
 from funcgrad.control.rows import lanes
@@ -46,6 +47,7 @@ class Op:
         functools.update_wrapper(self, function, updated=())
         self.name = function_name(function)
         self._function = function
+        self._signature = signature_of(function)
         self._shape: Rule | None = None
         self._primitive = p = Primitive(
             f"extend.{self.name}", Traits(kind="foreign", may_raise=True), function.__doc__ or "", listed=False
@@ -62,6 +64,7 @@ class Op:
 
     @boundary
     def __call__(self, *args: Any, **params: Any) -> Any:
+        self._require_fitting(args, params)
         values = [array(leaf(x, f"{self.name}: argument {i}")) for i, x in enumerate(args)]
         for key, value in params.items():
             try:
@@ -115,12 +118,12 @@ class Op:
             for i, (rule, dot) in enumerate(zip(rules, tangents, strict=True)):
                 if rule is not None and dot is not None:
                     before = len(_recorded())
-                    found = self._traced("jvp", rule, dot, tuple(outs) if several else outs[0], *primals, **params)
                     what = f"{self.name}: the jvp rule of argument {i}"
+                    found = self._traced(
+                        what, rule, primals, (dot, tuple(outs) if several else outs[0], *primals), params
+                    )
                     terms = self._tangents(found, outs, several, what)
-                    atoms = [x.atom for x in terms if type(x) is Tracer]
-                    if type(dot) is Tracer and isinstance(dot.atom, Var):
-                        require_moving(_recorded()[before:], [dot.atom], [], atoms, f"{what} returns a tangent")
+                    _require_moved(terms, [dot], before, f"{what} returns a tangent")
                     totals = [
                         a if b is None else b if a is None else accumulate(a, b)
                         for a, b in zip(totals, terms, strict=True)
@@ -174,11 +177,29 @@ class Op:
                 if isinstance(a, Linear):
                     if rule is None:
                         raise CustomRuleError(f"{self.name}: there is no transpose rule for argument {i}")
-                    ct = self._traced("transpose", rule, tuple(whole) if several else whole[0], *given, **params)
-                    out[i] = self._fit(ct, a.aval, f"{self.name}: the cotangent of argument {i}", "the argument")
+                    out[i] = self._transposed(i, rule, whole, given, several, a.aval, params)
             return out
 
         self._define("transpose", transpose)
+
+    def _transposed(
+        self, i: int, rule: Rule, cts: list[Any], args: list[Any], several: bool, aval: Aval, params: dict[str, Any]
+    ) -> Any:
+        """The cotangent of argument `i`, by its rule; `args` are None where the op is linear."""
+        what = f"{self.name}: the transpose rule of argument {i}"
+        n, known = len(cts), [k for k, x in enumerate(args) if x is not None]
+        operands = [*cts, *[args[k] for k in known]]
+
+        def function(*xs: Any) -> list[Any]:
+            given = list(args)
+            for k, x in zip(known, xs[n:], strict=True):
+                given[k] = x
+            found = self._traced(what, rule, args, (xs[:n] if several else xs[0], *given), params)
+            ct = self._fit(found, aval, f"{self.name}: the cotangent of argument {i}", "the argument")
+            _require_moved([ct], xs[:n], 0, f"{what} returns a cotangent", "cotangents")
+            return [ct]
+
+        return apply(assemble(self.name, [aval_of(x) for x in operands], function), *operands)[0]
 
     def def_vjp(self, rule: Rule) -> Rule:
         """Define the derivative for reverse mode only.
@@ -205,13 +226,21 @@ class Op:
                 ys, cotangents = rest[: len(outs)], iter(rest[len(outs) :])
                 cts = [next(cotangents) if flag else None for flag in inexact]
                 pair = (tuple(cts), tuple(ys)) if several else (cts[0], ys[0])
-                found = self._traced("vjp", rule, *pair, *xs, **params)
+                found = self._traced(f"{self.name}: the vjp rule", rule, xs, (*pair, *xs), params)
                 return self._cotangents(found, xs, moving)
 
             dots = [tangent_aval(aval_of(y)) for y, flag in zip(outs, inexact, strict=True) if flag]
             program = assemble(self.name, [*avals, *dots], backward)
             found = iter(
-                bind(custom_linear_p, *primals, *outs, *[tangents[i] for i in moving], backward=program, name=self.name)
+                bind(
+                    custom_linear_p,
+                    *primals,
+                    *outs,
+                    *[tangents[i] for i in moving],
+                    backward=program,
+                    name=self.name,
+                    made="def_vjp",
+                )
             )
             return outs, [next(found) if flag else None for flag in inexact]
 
@@ -232,7 +261,7 @@ class Op:
         def batch(size: int, args: Any, dims: Any, **params: Any) -> Any:
             rows = [_without(aval_of(x), d) for x, d in zip(args, dims, strict=True)]
             types, several = self._types(rows, params)
-            found = self._traced("batch", rule, size, tuple(args), tuple(dims), **params)
+            found = self._traced(f"{self.name}: the batch rule", rule, args, (size, tuple(args), tuple(dims)), params)
             what = f"{self.name}: the result of the batch rule"
             if not isinstance(found, tuple | list) or len(found) != 2:
                 raise CustomRuleError(f"{what} is a pair (result, axis), got {type(found).__name__}")
@@ -277,7 +306,9 @@ class Op:
         """The types of the results, and whether the op returns a tuple."""
         if self._shape is None:
             raise CustomRuleError(f"{self.name}: it has no shape rule: define {self.name}.def_shape")
-        found = self._shape(*[make_aval(a.shape, a.dtype) for a in avals], **params)
+        types = [make_aval(a.shape, a.dtype) for a in avals]
+        given = {**self._defaults(self._shape, len(types)), **params}
+        found = called_as(f"{self.name}: the shape rule", self._shape, *types, **given)
         several = isinstance(found, tuple | list)
         given = list(found) if several else [found]
         return tuple([declared_type(f"{self.name}.def_shape", x, f"result {i}") for i, x in enumerate(given)]), several
@@ -313,14 +344,39 @@ class Op:
     def _by_rows(self, size: int, args: Any, dims: Any, **params: Any) -> Any:
         return lanes(size, self._primitive, args, dims, params)
 
-    def _traced(self, slot: str, rule: Rule, *args: Any, **params: Any) -> Any:
-        """What a rule returns; it may use its arguments, numbers, and nothing else that has elements."""
+    def _require_fitting(self, args: tuple[Any, ...], params: dict[str, Any]) -> None:
+        """Raise unless the function takes these arguments."""
+        if self._signature is not None:
+            try:
+                self._signature.bind(*args, **params)
+            except TypeError as error:
+                plain = [p.replace(annotation=p.empty) for p in self._signature.parameters.values()]
+                raise ArgumentError(f"{self.name}: {error}", hint=f"{self.name}{Signature(plain)}") from None
+
+    def _defaults(self, rule: Rule, count: int) -> dict[str, Any]:
+        """Defaults of the function that a rule asks for by name, where it was called with `count` arguments."""
+        if self._signature is None:
+            return {}
+        asked = signature_of(rule)
+        every = list(self._signature.parameters.values())
+        left = [p for i, p in enumerate(every) if p.kind is p.KEYWORD_ONLY or i >= count]
+        return {
+            p.name: p.default
+            for p in left
+            if p.default is not p.empty and asked is not None and p.name in asked.parameters
+        }
+
+    def _traced(self, what: str, rule: Rule, xs: Sequence[Any], given: Sequence[Any], params: dict[str, Any]) -> Any:
+        """What a rule returns, where the op was called with `xs`; it may use what it is `given`, and numbers."""
         trace = current()
         before = len(trace.captured) if type(trace) is Trace else 0
-        found = rule(*args, **params)
+        found = called_as(what, rule, *given, **{**self._defaults(rule, len(xs)), **params})
+        if found is None:
+            hint = "end it with return; if the derivative is zero, return np.zeros_like(x)"
+            raise CustomRuleError(f"{what} returns None", hint=hint, source=written_at(rule))
         if type(trace) is Trace and len(trace.captured) > before:
             raise CustomRuleError(
-                f"{self.name}: the {slot} rule uses an array that is none of its arguments",
+                f"{what} uses an array that is none of its arguments",
                 hint=f"make it an argument of {self.name}, with the rule None",
             )
         return found
@@ -358,6 +414,15 @@ def _recorded() -> list[Equation]:
     """The equations that were recorded so far."""
     trace = current()
     return trace.equations if type(trace) is Trace else []
+
+
+def _require_moved(terms: Sequence[Any], dots: Sequence[Any], before: int, what: str, of: str = "tangents") -> None:
+    """Raise if a term of a derivative, found by the equations from `before` on, has nothing to do with `dots`."""
+    trace = current()
+    moving = [x.atom for x in dots if type(x) is Tracer and isinstance(x.atom, Var)]
+    if type(trace) is Trace and moving:
+        atoms = [trace.atom(x) for x in terms if x is not None]
+        require_moving(trace.equations[before:], moving, [], atoms, what, of)
 
 
 def _without(aval: Aval, axis: int | None) -> Aval:

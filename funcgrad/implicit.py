@@ -30,7 +30,7 @@ from funcgrad.control.linear_solve import linear_solve_p, transposed
 from funcgrad.control.rules import union, with_operands
 from funcgrad.core.evaluate import evaluate
 from funcgrad.core.ir import Program, tangent_aval
-from funcgrad.core.trace import Trace, Tracer, bind, current, visible_value
+from funcgrad.core.trace import Trace, Tracer, bind, current, swallowed, visible_value
 from funcgrad.numpy import linalg
 from funcgrad.numpy.operands import array
 
@@ -179,7 +179,7 @@ def custom_linear_solve(
     [[-0.12, -0.36], [0.04, 0.12]]
     """
     for f in (matvec, solve, *([] if transpose_solve is None else [transpose_solve])):
-        require_callable(f, "custom_linear_solve")
+        require_callable(f, "custom_linear_solve", "a matrix is passed as lambda v: A @ v")
     if type(current()) is not Trace:
         return solve(matvec, b)
     leaves, treedef = tree.leaves(b), tree.structure(b)
@@ -235,6 +235,8 @@ def custom_linear_solve(
 
 _OPAQUE = "a solver that needs values is called by pure_callback(solver, ShapeDtypeStruct(shape, dtype), *args)"
 
+_CAPTURED = "the solver captures a traced value: make it an argument of the function that root returns"
+
 
 def _plain(x: Tracer) -> Any:
     """The value of a traced array, which a solver may have, since it is not differentiated; itself if it has none."""
@@ -256,17 +258,16 @@ class _Root(WithRules):
         """What the solver returns: of plain arrays and numbers, where the values are known."""
         leaves, treedef = tree.flatten(args)
         found = [_plain(x) if type(x) is Tracer else x for x in leaves]
-        if not any([type(x) is Tracer for x in found]):
-            return self.__wrapped__(*tree.unflatten(treedef, found))
+        known = not any([type(x) is Tracer for x in found])
         try:
-            return self.__wrapped__(*args)
-        except TracerValueError as error:
-            error.hint = _OPAQUE
-            raise
-        except FuncgradError:
-            raise
+            return self.__wrapped__(*(tree.unflatten(treedef, found) if known else args))
         except Exception as error:
-            error.add_note(f"root: {self.name} was given traced arrays, whose values are not known here: {_OPAQUE}")
+            refusal = error if isinstance(error, TracerValueError) else swallowed(error)
+            if refusal is not None:
+                refusal.hint = _CAPTURED if known else _OPAQUE
+                raise refusal from None
+            if not known and not isinstance(error, FuncgradError):
+                error.add_note(f"root: {self.name} was given traced arrays, whose values are not known here: {_OPAQUE}")
             raise
 
     def _apply(self, a: Application, values: list[Any], traced: Traced, result: Result) -> Any:

@@ -192,7 +192,7 @@ def test_a_missing_rule_names_the_op() -> None:
     [
         (lambda x_dot, y, x: np.sum(x_dot), "bare: the jvp rule of argument 0 must have the shape of the result"),
         (lambda x_dot, y, x: x_dot.astype("float32"), "bare: the jvp rule of argument 0 must have the dtype"),
-        (lambda x_dot, y, x: x_dot * X, "bare: the jvp rule uses an array that is none of its arguments"),
+        (lambda x_dot, y, x: x_dot * X, "bare: the jvp rule of argument 0 uses an array that is none of its arguments"),
         (lambda x_dot, y, x: np.zeros(3), "bare: the jvp rule of argument 0 does not depend on the arguments"),
     ],
 )
@@ -254,3 +254,81 @@ def test_a_jvp_rule_that_forgets_its_tangent_is_an_error() -> None:
     assert fg.grad(sine)(0.5) == 0.0
     sine.def_jvp(lambda x_dot, y, x: np.cos(x) * x_dot)
     assert fg.grad(sine)(0.5) == np.cos(0.5)
+
+
+def scaled(**rules: Any) -> extend.Op:
+    @extend.op
+    def half(x: Any, *, k: float = 0.5) -> Any:
+        return k * x
+
+    half.def_shape(lambda x: x)
+    for name, rule in rules.items():
+        getattr(half, name)(rule)
+    return half
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"def_jvp": lambda t, y, x: 0.5}, "the jvp rule of argument 0 returns a tangent that depends on none of"),
+        ({"def_jvp": lambda t, y, x: 0.5 * x}, "the jvp rule of argument 0 returns a tangent that depends on none of"),
+        ({"def_jvp": lambda t, y, x: None}, "the jvp rule of argument 0 returns None"),
+        ({"def_vjp": lambda ct, y, x: None}, "the vjp rule returns None"),
+        ({"def_linear": lambda ct, x: None}, "the transpose rule of argument 0 returns None"),
+        ({"def_linear": lambda ct, x: 0.5}, "the transpose rule of argument 0 returns a cotangent that depends on"),
+        ({"def_jvp": lambda t, x: t}, "the jvp rule of argument 0 does not take the arguments it is called with"),
+        ({"def_vjp": lambda ct: ct}, "the vjp rule does not take the arguments it is called with"),
+        ({"def_linear": lambda ct: ct}, "the transpose rule of argument 0 does not take the arguments"),
+        ({"def_shape": lambda: 1}, "the shape rule does not take the arguments it is called with"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda f: f, fg.jit])
+def test_a_mistake_in_a_rule_is_no_silent_zero(rules: dict[str, Any], message: str, wrap: Any) -> None:
+    half = scaled(**rules)
+    for d in (fg.grad(half), fg.grad(lambda x: 7 * half(x))):
+        with pytest.raises(errors.CustomRuleError, match=f"half: {message}") as caught:
+            wrap(d)(3.0)
+        assert caught.value.source is not None
+        assert caught.value.source.filename == __file__
+
+
+def test_none_for_one_argument_and_a_zero_number_are_zeros() -> None:
+    assert fg.grad(scaled(def_vjp=lambda ct, y, x: (None,)))(3.0) == 0.0
+    assert fg.grad(scaled(def_jvp=lambda t, y, x: 0.0))(3.0) == 0.0
+    assert fg.grad(scaled(def_linear=lambda ct, x: 0.0))(3.0) == 0.0
+    assert fg.grad(scaled(def_linear=lambda ct, x: 0.5 * ct))(3.0) == 0.5
+
+
+def test_a_batch_rule_that_does_not_take_its_arguments() -> None:
+    with pytest.raises(errors.CustomRuleError, match="half: the batch rule does not take the arguments"):
+        fg.vmap(scaled(def_batch=lambda size, args: args))(X)
+
+
+def test_a_rule_that_asks_for_a_default_gets_it() -> None:
+    half = scaled(
+        def_shape=lambda x, k: x, def_jvp=lambda t, y, x, k: k * t, def_batch=lambda n, xs, axes: (xs[0] / 2, 0)
+    )
+    assert half(3.0) == 1.5
+    assert half(3.0, k=2.0) == 6.0
+    assert fg.grad(half)(3.0) == 0.5
+    assert fg.jit(fg.grad(lambda x: half(x, k=2.0)))(3.0) == 2.0
+    np.testing.assert_array_equal(fg.vmap(half)(X), X / 2)
+    half.def_jvp(lambda t, y, x: t)
+    with pytest.raises(errors.CustomRuleError, match=r"jvp rule of argument 0 .*unexpected keyword argument 'k'"):
+        fg.grad(lambda x: half(x, k=2.0))(3.0)
+
+
+def test_a_call_with_other_arguments_names_the_op() -> None:
+    half = scaled()
+    with pytest.raises(errors.ArgumentError, match=r"half: got an unexpected keyword argument 'j'") as caught:
+        half(1.0, j=2)
+    assert caught.value.hint == "half(x, *, k=0.5)"
+    with pytest.raises(errors.ArgumentError, match="half: missing a required argument: 'x'"):
+        half()
+
+
+def test_forward_mode_through_a_vjp_rule_names_its_remedy() -> None:
+    half = scaled(def_vjp=lambda ct, y, x: (ct / 2,))
+    with pytest.raises(errors.ForwardModeError, match="def_vjp has a backward rule only") as caught:
+        fg.jvp(half, (1.0,), (1.0,))
+    assert "define def_jvp in its place" in str(caught.value)

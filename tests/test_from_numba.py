@@ -76,8 +76,26 @@ def test_a_vjp_serves_reverse_mode(running: Any) -> None:
     for wrap in (lambda g: g, fg.jit):
         found = wrap(fg.grad(lambda x: np.sum(f(x)[0]) + 10.0 * f(x)[1]))(ROWS[0])
         np.testing.assert_array_equal(found, [13.0, 12.0, 11.0])
-    with pytest.raises(errors.ForwardModeError, match="running_sum"):
+    with pytest.raises(
+        errors.ForwardModeError, match=r"running_sum: from_numba\(vjp=\.\.\.\) has a backward"
+    ) as caught:
         fg.jvp(f, (ROWS[0],), (ROWS[0],))
+    assert "pass jvp= in its place" in str(caught.value)
+
+
+def test_errors_say_what_from_numba_takes() -> None:
+    def plain(x: Any) -> Any:
+        return x * x
+
+    with pytest.raises(errors.ArgumentError, match="plain is a Python function that Numba did not compile") as caught:
+        fg.from_numba(plain, lambda x: x)
+    assert "@numba.njit" in str(caught.value)
+    with pytest.raises(errors.RuleError, match="the derivative of plain is not known") as unknown:
+        fg.grad(fg.from_numba(numba.njit(plain), lambda x: x))(1.0)
+    assert "jvp=" in str(unknown.value)
+    wrong = fg.from_numba(numba.njit(plain), lambda x: x, jvp=lambda p: p)
+    with pytest.raises(errors.CustomRuleError, match="custom_jvp: the rule of plain does not take the arguments"):
+        fg.grad(wrong)(1.0)
 
 
 def test_a_result_of_another_type(running: Any) -> None:

@@ -19,7 +19,7 @@ from funcgrad.api.rules import (
     returned_by,
     symbolic_zero,
 )
-from funcgrad.api.tracing import Traced, function_name, require_callable, trace
+from funcgrad.api.tracing import Traced, called_as, function_name, require_callable, trace
 from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import CustomRuleError
@@ -134,7 +134,7 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
                 tangents.append(symbolic_zero(aval) if none and moves else dot)
             static = [a.static[i] for i in sorted(a.static)]
             given = (tree.unflatten(a.treedef, primals), tree.unflatten(a.treedef, tangents))
-            returned = rule(*static, *given)  # type: ignore[misc]
+            returned = called_as(f"custom_jvp: the rule of {a.name}", rule, *static, *given)
             with returned_by(rule):
                 return _outputs(returned, name, result)
 
@@ -172,7 +172,8 @@ def _outputs(returned: Any, name: str, result: Result) -> list[Any]:
     if found != result.treedef:
         what = f"the tangent of {name}"
         raise CustomRuleError(
-            f"{what} must have the tree of the output; {tree.describe_mismatch(what, result.treedef, found)}"
+            f"{what} must have the tree of the output; {tree.describe_mismatch(what, result.treedef, found)}",
+            hint="np.zeros_like(out), not None, where it is zero",
         )
     paths = tree.leaf_paths(result.treedef, f"the tangent of {name}")
     dots = [

@@ -19,7 +19,7 @@ from funcgrad.api.rules import (
     residual_leaves,
     returned_by,
 )
-from funcgrad.api.tracing import Traced, function_name, require_callable, trace
+from funcgrad.api.tracing import Traced, called_as, function_name, require_callable, trace
 from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import CustomRuleError
@@ -76,6 +76,7 @@ class custom_vjp(WithRules):  # noqa: N801 (reads as a function)
     """
 
     transform = "custom_vjp"
+    made = "custom_vjp"  # for errors: how the rule was given
 
     def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
         super().__init__(f, nondiff_argnums)
@@ -109,7 +110,7 @@ class custom_vjp(WithRules):  # noqa: N801 (reads as a function)
     def _apply(self, a: Application, values: list[Any], traced: Traced, result: Result) -> Any:
         assert self._rules is not None
         make = _make(a, result, *self._rules, self._symbolic)
-        return apply(custom_vjp_p, self, a, values, traced, make, self._rules)
+        return apply(custom_vjp_p, self, a, values, traced, make, self._rules, made=self.made)
 
 
 def _make(a: Application, result: Result, fwd: Any, bwd: Any, symbolic: bool) -> Make:
@@ -123,7 +124,7 @@ def _make(a: Application, result: Result, fwd: Any, bwd: Any, symbolic: bool) ->
         def forward(leaves: list[Any]) -> Any:
             if symbolic:
                 leaves = [CustomVJPPrimal(x, not z) for x, z in zip(leaves, a.zeros, strict=True)]
-            returned = fwd(*a.arguments(leaves))
+            returned = called_as(f"{a.transform}: the forward rule of {a.name}", fwd, *a.arguments(leaves))
             with returned_by(fwd):
                 out, residuals = _pair(returned, name)
                 outs = like(out, result.treedef, result.avals, f"the output of {name}", "the result of the function")
@@ -169,7 +170,7 @@ def _backward(
         cotangents = [next(cts) if is_inexact(v.dtype) else no_tangent(v, symbolic) for v in outs]
         static = [a.static[i] for i in sorted(a.static)]
         given = (tree.unflatten(treedef, leaves[: len(residuals)]), tree.unflatten(result.treedef, cotangents))
-        returned = bwd(*static, *given)
+        returned = called_as(f"{a.transform}: the backward rule of {a.name}", bwd, *static, *given)
         with returned_by(bwd):
             return _cotangents(returned, name, a)
 
@@ -268,12 +269,12 @@ class custom_gradient(WithRules):  # noqa: N801 (reads as a function)
             return out, ()
 
         def backward(_: Any, ct: Any) -> Any:
-            bars = back.pop()(ct)
+            bars = called_as(f"custom_gradient: the backward rule of {a.name}", back.pop(), ct)
             return bars if a.count != 1 or (isinstance(bars, tuple) and len(bars) == 1) else (bars,)
 
         forward.__name__ = backward.__name__ = self.name
         make = _make(a, result, forward, backward, False)
-        return apply(custom_vjp_p, self, a, values, traced, make, (self.__wrapped__,))
+        return apply(custom_vjp_p, self, a, values, traced, make, (self.__wrapped__,), made=self.transform)
 
     def _checked(self, result: Any) -> Any:
         if not isinstance(result, tuple | list) or len(result) != 2 or not callable(result[1]):

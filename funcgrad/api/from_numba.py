@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from funcgrad.api.callbacks import pure_callback
 from funcgrad.api.custom_jvp import custom_jvp
 from funcgrad.api.custom_vjp import custom_vjp
 from funcgrad.api.inspect import abstract_leaf
-from funcgrad.api.tracing import function_name
+from funcgrad.api.tracing import function_name, written_at
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError
 from funcgrad.core.ir import make_aval
 
 NUMBERS = frozenset("bBhHiIlLqQfd?")  # the C types of numbers, as ctypes writes them
+
+DERIVATIVE = "from_numba(f, types, jvp=...) says what it is, and vjp=(forward, backward) for reverse mode only"
 
 
 def from_numba(
@@ -92,6 +95,7 @@ def from_numba(
                 hint="vjp=(forward, backward), as for custom_vjp",
             )
         reverse = custom_vjp(call)
+        reverse.made = "from_numba(vjp=...)"
         reverse.defvjp(*vjp)
         return reverse
     return call
@@ -108,11 +112,19 @@ def _python_callable(function: Any) -> Callable[..., Any]:
             f"from_numba: the first argument is a function compiled by Numba, got {type(function).__name__}"
         )
 
+    if isinstance(function, FunctionType) and not _compiles_nothing():
+        raise ArgumentError(
+            f"from_numba: {function_name(function)} is a Python function that Numba did not compile",
+            hint="put @numba.njit above it; pure_callback calls Python functions",
+            source=written_at(function),
+        )
+
     def called(*args: Any) -> Any:
         leaves, treedef = tree.flatten(args)
         return function(*tree.unflatten(treedef, [x if x.ndim else x[()] for x in leaves]))
 
     called.__name__ = function_name(function)
+    called.derivative = DERIVATIVE  # type: ignore[attr-defined]
     if compiled_by_numba(function):
         called.native = function, {}  # type: ignore[attr-defined]
     return called
@@ -122,6 +134,12 @@ def compiled_by_numba(function: Any) -> bool:
     """Whether Numba code can call it; there is none before Numba is imported."""
     numba = sys.modules.get("numba")
     return numba is not None and isinstance(function, numba.core.dispatcher.Dispatcher)
+
+
+def _compiles_nothing() -> bool:
+    """Whether Numba was told to leave functions as they are, for debugging."""
+    numba = sys.modules.get("numba")
+    return numba is not None and bool(numba.config.DISABLE_JIT)
 
 
 def _is_low_level(function: Any) -> bool:
@@ -143,6 +161,7 @@ def _of_numbers(c: Any, name: str, owner: Any) -> Callable[..., Any]:
         return c(*[x.item() for x in args])
 
     called.__name__ = name
+    called.derivative = DERIVATIVE  # type: ignore[attr-defined]
     called.__wrapped__ = owner  # type: ignore[attr-defined]  # its machine code lives as long as it does
     if getattr(c, "errcheck", None) is None and not c._flags_ & ctypes._FUNCFLAG_PYTHONAPI:  # type: ignore[attr-defined]
         called.native = c, {}  # type: ignore[attr-defined]

@@ -27,11 +27,11 @@ from funcgrad.api.tracing import (
     results,
     trace,
     value_and_aval,
+    written_at,
 )
 from funcgrad.base import tree
 from funcgrad.base.dtypes import Dtype, float0, is_inexact, short
 from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UnexpectedTracerError
-from funcgrad.base.source import Source, is_internal
 from funcgrad.control.rules import Later, Programs, Rules, same, union, with_operands
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, tangent_aval
 from funcgrad.core.primitive import Primitive
@@ -199,6 +199,7 @@ def apply(
     body: Traced,
     make: Make,
     rules: Sequence[Any],
+    **params: Any,
 ) -> Any:
     """Bind a function with rules, and give its results their tree."""
     programs, captured = _rules(function, a, values, make, rules)
@@ -210,6 +211,7 @@ def apply(
         program=with_operands(body.program, body.constants, operands),
         rules=programs(operands),
         captured=len(operands),
+        **params,
     )
     return tree.unflatten(body.out_tree, results(out, [*operands, *values]))
 
@@ -307,13 +309,16 @@ def returned_by(rule: Any) -> Iterator[None]:
     try:
         yield
     except CustomRuleError as error:
-        code = getattr(rule, "__code__", None)
-        written = code is not None and not is_internal(code.co_filename)
-        raise error.at(Source(code, 0) if written else None) from None
+        raise error.at(written_at(rule)) from error.__cause__
 
 
 def require_moving(
-    equations: Sequence[Equation], tangents: Sequence[Atom], zero: Sequence[Atom], found: Sequence[Atom], what: str
+    equations: Sequence[Equation],
+    tangents: Sequence[Atom],
+    zero: Sequence[Atom],
+    found: Sequence[Atom],
+    what: str,
+    of: str = "tangents",
 ) -> None:
     """Raise if a tangent that a rule found depends on none of those it got; forward and reverse mode would differ.
 
@@ -332,7 +337,7 @@ def require_moving(
     for a in found:
         if a.aval.size and a not in moving and not is_zero(a):
             raise CustomRuleError(
-                f"{what} that depends on none of the tangents it got: {a.aval}",
+                f"{what} that depends on none of the {of} it got: {a.aval}",
                 hint="it is linear in them: multiply the derivative by one; if it is zero, return np.zeros_like(out)",
             )
 

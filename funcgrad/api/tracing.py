@@ -6,21 +6,22 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from funcgrad.base import tree
 from funcgrad.base.dtypes import scalar_dtype, short
-from funcgrad.base.errors import ArgumentError, FuncgradError, UsageError, doing
-from funcgrad.base.source import hide_internal_frames
+from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UsageError, doing
+from funcgrad.base.source import Source, hide_internal_frames, is_internal
 from funcgrad.control.roll import roll
 from funcgrad.core.array import Array, publish
 from funcgrad.core.canonical import canonical
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Aval, Program, Var, make_aval
 from funcgrad.core.nans import nans_searched, search
-from funcgrad.core.trace import Trace, Tracer
+from funcgrad.core.trace import Trace, Tracer, swallowed
 from funcgrad.numpy.operands import array, operand, strong
 
 _SCALARS = (float, int, complex)
@@ -61,13 +62,57 @@ def function_name(f: Any) -> str:
     return "f" if name == "<lambda>" else str(name)
 
 
-def require_callable(f: Any, transform: str) -> None:
+def require_callable(f: Any, transform: str, hint: str = "") -> None:
     """Raise `UsageError` unless `f` can be called."""
     if not callable(f):
         raise UsageError(
             f"{transform} takes a function, got {type(f).__name__}",
-            hint=f"{transform}(f)(x), not {transform}(f(x))",
+            hint=hint or f"{transform}(f)(x), not {transform}(f(x))",
         )
+
+
+def role_of(f: Any, role: str) -> str:
+    """How errors name a function that was passed to another one: its role, and its name if it has one."""
+    name = function_name(f)
+    return role if name == "f" else f"{role} {name}"
+
+
+def called_as(what: str, f: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a rule of the user's returns; one that does not take these arguments is named by its role, `what`."""
+    return called_with(CustomRuleError, what, f, args, kwargs)
+
+
+def called_with(
+    kind: type[FuncgradError], what: str, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
+    """What a function of the user's returns; if it does not take these arguments, an error that says what it is."""
+    try:
+        return f(*args, **kwargs)
+    except TypeError as error:
+        problem = _unfitting(f, args, kwargs)
+        if problem is None:
+            raise
+        given = ", ".join([f"{len(args)} by position", *[f"{k}=" for k in kwargs]])
+        raise kind(
+            f"{what} does not take the arguments it is called with ({given}): {problem}", source=written_at(f)
+        ) from error
+
+
+def _unfitting(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Why `f` cannot be called with these arguments, if that is so."""
+    try:
+        inspect.signature(f).bind(*args, **kwargs)
+    except TypeError as error:
+        return str(error)
+    except ValueError:
+        return None
+    return None
+
+
+def written_at(f: Any) -> Source | None:
+    """Where a function of the user's begins."""
+    code = getattr(inspect.unwrap(f), "__code__", None)
+    return Source(code, 0) if code is not None and not is_internal(code.co_filename) else None
 
 
 def positional_names(f: Any, count: int) -> list[str]:
@@ -177,11 +222,17 @@ def trace(
         What the inputs without a value are, for error messages; rows of vmap by default.
     """
     with doing(f"tracing {name} for {purpose}"), Trace(name, shows=shows) as t:
-        t.hidden = hidden or t.hidden
+        t.hidden, t.static = hidden or t.hidden, purpose == "jit"
         for x in expected:
             t.expect(x)
         tracers = [t.input(aval, value, n) for (value, aval), n in zip(inputs, names, strict=True)]
-        result = function(tracers)
+        try:
+            result = function(tracers)
+        except Exception as error:
+            refusal = swallowed(error)
+            if refusal is None:
+                raise
+            raise refusal from None
         leaves, out_tree = output_leaves(result, name)
         if not t.shows:
             roll(t, [x.atom for x in leaves if type(x) is Tracer and x.owner is t])

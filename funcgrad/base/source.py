@@ -22,6 +22,7 @@ _USERLIKE = (_PACKAGE + "demo" + os.sep,)  # parts of the package that are writt
 _LIBRARIES = (
     f"site-packages{os.sep}numpy{os.sep}",
     f"site-packages{os.sep}optree{os.sep}",
+    f"site-packages{os.sep}scipy{os.sep}",
 )  # they call back into us
 _internal: dict[str, bool] = {}
 
@@ -63,6 +64,12 @@ class Source:
         """The line itself, stripped; empty when the file cannot be read."""
         return linecache.getline(self.filename, self.line).strip()
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Source) and self.code is other.code and self.offset == other.offset
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.offset))
+
     def __str__(self) -> str:
         name = "cell" if "ipykernel" in self.filename else os.path.basename(self.filename)
         return f"{name}:{self.line}"
@@ -81,6 +88,17 @@ def user_source() -> Source | None:
             return Source(code, frame.f_lasti)
         frame = frame.f_back
     return None
+
+
+def user_place(error: BaseException) -> Source | None:
+    """Where the innermost frame that is not funcgrad's was when `error` came out of it."""
+    found = None
+    tb = error.__traceback__
+    while tb is not None:
+        if not is_internal(tb.tb_frame.f_code.co_filename):
+            found = Source(tb.tb_frame.f_code, tb.tb_lasti)
+        tb = tb.tb_next
+    return found
 
 
 E_ = TypeVar("E_", bound=BaseException)

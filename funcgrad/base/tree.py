@@ -122,7 +122,7 @@ def describe_mismatch(what: str, expected: Treedef, found: Treedef) -> str:
         if a.is_leaf() != b.is_leaf() or a.type is not b.type:
             return f"{here}: expected {_kind(a)}, got {_kind(b)}"
         if a.entries() != b.entries():
-            return f"{here}: expected {_kind(a)} with {a.entries()}, got {b.entries()}"
+            return f"{here}: expected {described(a)}, got {described(b)}"
         for entry, x, y in zip(a.entries(), a.children(), b.children(), strict=True):
             found = walk(x, y, (*path, entry))
             if found:
@@ -130,6 +130,16 @@ def describe_mismatch(what: str, expected: Treedef, found: Treedef) -> str:
         return ""
 
     return walk(expected, found, ()) or f"in {what}: node data differ: {expected} and {found}"
+
+
+def described(treedef: Treedef) -> str:
+    """The top of a structure, with how many entries it has or which keys: ``a tuple of 2``, ``a dict with a, b``."""
+    if treedef.is_leaf() or treedef.type is type(None):
+        return _kind(treedef)
+    entries = treedef.entries()
+    if all([isinstance(e, int) for e in entries]) and entries == list(range(len(entries))):
+        return f"{_kind(treedef)} of {len(entries)}"
+    return f"{_kind(treedef)} with {', '.join([str(e) for e in entries])}"
 
 
 def _kind(treedef: Treedef) -> str:

@@ -189,13 +189,14 @@ def checked_copy(who: str, x: Any, aval: Aval, path: str) -> Any:
 
 
 def _jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
-    results = params["results"]
+    callee, results = params["callee"], params["results"]
+    says = getattr(callee.function, "derivative", "custom_jvp says what it is")
     if any([is_inexact(a.dtype) for a in results]):
         k = next(i for i, t in enumerate(tangents) if t is not None)
         raise RuleError(
-            f"callback: the derivative of {params['callee'].name} is not known, "
+            f"callback: the derivative of {callee.name} is not known, "
             f"and operand {k} ({aval_of(primals[k])}) is differentiated",
-            hint="custom_jvp says what it is; stop_gradient(x) says that there is none",
+            hint=f"{says}; stop_gradient(x) says that there is none",
         )
     return primal(), (None,) * len(results)
 

@@ -24,26 +24,26 @@ from funcgrad.transforms.batch import SUM, batch, batch_onto
 from funcgrad.transforms.prune import prune
 
 custom_vjp_p = Primitive("custom_vjp", Traits(kind="program"), "A Program with a backward rule of its own.")
-custom_vjp_p.hidden_params = {"captured": 0}
+custom_vjp_p.hidden_params = {"captured": 0, "made": None}
 custom_linear_p = Primitive("custom_linear", Traits(kind="custom_linear"), "The tangent of `custom_vjp`.")
-custom_linear_p.hidden_params = {"name": None}
+custom_linear_p.hidden_params = {"name": None, "made": None}
 custom_backward_p = Primitive("custom_backward", Traits(kind="program"), "The backward rule of `custom_vjp`.")
 
 
-def _abstract(*avals: Aval, program: Program, rules: Rules, captured: int) -> tuple[Aval, ...]:
+def _abstract(*avals: Aval, program: Program, rules: Rules, captured: int, made: str) -> tuple[Aval, ...]:
     return program.out_avals
 
 
-def _evaluate(*values: Any, program: Program, rules: Rules, captured: int) -> tuple[Any, ...]:
+def _evaluate(*values: Any, program: Program, rules: Rules, captured: int, made: str) -> tuple[Any, ...]:
     return computed(program, *values)
 
 
-def _jvp(primal: Any, primals: Any, tangents: Any, *, program: Program, rules: Rules, captured: int) -> Any:
-    ruled = lambda moving: _ruled(program, resolve(rules), primals, moving, captured)
+def _jvp(primal: Any, primals: Any, tangents: Any, *, program: Program, rules: Rules, captured: int, made: str) -> Any:
+    ruled = lambda moving: _ruled(program, resolve(rules), primals, moving, captured, made)
     return by_rule_and_code(ruled, primal, program, primals, tangents, captured)
 
 
-def _ruled(program: Program, rules: Programs, primals: Any, tangents: Any, captured: int) -> Any:
+def _ruled(program: Program, rules: Programs, primals: Any, tangents: Any, captured: int, made: str) -> Any:
     """Outputs of the forward rule, and their tangents."""
     forward, backward = rules
     n = len(program.outputs)
@@ -61,7 +61,7 @@ def _ruled(program: Program, rules: Programs, primals: Any, tangents: Any, captu
         backward = backward.remember(("prune", wanted), lambda: prune(backward, wanted))
         residuals = [*primals[:captured], *results[n:]]
         given = [t for t, w in zip(moving, wanted, strict=True) if w]
-        found = iter(bind(custom_linear_p, *residuals, *given, backward=backward, name=program.name))
+        found = iter(bind(custom_linear_p, *residuals, *given, backward=backward, name=program.name, made=made))
         dots = [next(found) if is_inexact(aval.dtype) else None for aval in program.out_avals]
     return results[:n], dots
 
@@ -71,11 +71,11 @@ def is_zero(x: Any) -> bool:
     return isinstance(x, Literal) and x.is_zero()
 
 
-def _transpose(cts: Any, *args: Any, program: Program, rules: Rules, captured: int) -> Any:
+def _transpose(cts: Any, *args: Any, program: Program, rules: Rules, captured: int, made: str) -> Any:
     return pull(inlined, program, cts, args)
 
 
-def _batch(size: int, args: Any, dims: Any, *, program: Program, rules: Rules, captured: int) -> Any:
+def _batch(size: int, args: Any, dims: Any, *, program: Program, rules: Rules, captured: int, made: str) -> Any:
     outs = (0,) * len(program.outputs)
     dims = tuple(dims)
     avals = program.in_avals
@@ -92,7 +92,7 @@ def _batch(size: int, args: Any, dims: Any, *, program: Program, rules: Rules, c
 
     body = batch_onto(program, size, dims, outs)
     rules = change(rules, batched, ("batched", size, dims))
-    return bind(custom_vjp_p, *args, program=body, rules=rules, captured=captured), outs
+    return bind(custom_vjp_p, *args, program=body, rules=rules, captured=captured, made=made), outs
 
 
 def _links(params: dict[str, Any]) -> Links:
@@ -114,26 +114,35 @@ def _residuals(args: Any, backward: Program) -> int:
     return len(args) - len(backward.outputs)
 
 
-def _linear_abstract(*avals: Aval, backward: Program, name: str) -> tuple[Aval, ...]:
+def _linear_abstract(*avals: Aval, backward: Program, name: str, made: str) -> tuple[Aval, ...]:
     return tuple([tangent_aval(a) for a in backward.in_avals[_residuals(avals, backward) :]])
 
 
-def _refuse(name: str) -> NoReturn:
+FORWARD = {
+    "custom_vjp": "give the function a custom_jvp rule",
+    "custom_gradient": "give the function a custom_jvp rule",
+    "def_vjp": "define def_jvp in its place",
+    "from_numba(vjp=...)": "pass jvp= in its place",
+}
+"""By how a backward rule was given: the forward rule that serves both modes."""
+
+
+def _refuse(name: str, made: str) -> NoReturn:
     raise ForwardModeError(
-        f"forward mode (jvp, jacfwd, linearize) through {name}: custom_vjp has a backward rule only",
-        hint="use reverse mode (grad, vjp, jacrev), or give the function a custom_jvp rule, which serves both",
+        f"forward mode (jvp, jacfwd, linearize) through {name}: {made} has a backward rule only",
+        hint=f"use reverse mode (grad, vjp, jacrev), or {FORWARD[made]}, which serves both",
     )
 
 
-def _linear_evaluate(*values: Any, backward: Program, name: str) -> NoReturn:
-    _refuse(name)
+def _linear_evaluate(*values: Any, backward: Program, name: str, made: str) -> NoReturn:
+    _refuse(name, made)
 
 
-def _linear_jvp(primal: Any, primals: Any, tangents: Any, *, backward: Program, name: str) -> NoReturn:
-    _refuse(name)
+def _linear_jvp(primal: Any, primals: Any, tangents: Any, *, backward: Program, name: str, made: str) -> NoReturn:
+    _refuse(name, made)
 
 
-def _linear_transpose(cts: Any, *args: Any, backward: Program, name: str) -> Any:
+def _linear_transpose(cts: Any, *args: Any, backward: Program, name: str, made: str) -> Any:
     n = _residuals(args, backward)
     avals = backward.in_avals[n:]
     given = [zeros_of(aval) if ct is None else ct for ct, aval in zip(cts, avals, strict=True)]
@@ -142,12 +151,12 @@ def _linear_transpose(cts: Any, *args: Any, backward: Program, name: str) -> Any
     return [None] * n + bars
 
 
-def _linear_batch(size: int, args: Any, dims: Any, *, backward: Program, name: str) -> Any:
+def _linear_batch(size: int, args: Any, dims: Any, *, backward: Program, name: str, made: str) -> Any:
     n = _residuals(args, backward)
     outs = (0,) * (len(backward.inputs) - n)
     targets = tuple([SUM if d is None else d for d in dims[n:]])
     body = batch_onto(backward, size, (*dims[:n], *outs), targets)
-    return bind(custom_linear_p, *args, backward=body, name=name), outs
+    return bind(custom_linear_p, *args, backward=body, name=name, made=made), outs
 
 
 custom_linear_p.abstract = _linear_abstract

@@ -33,7 +33,7 @@ from funcgrad.base.errors import (
     TracerValueError,
     UnexpectedTracerError,
 )
-from funcgrad.base.source import Source, user_source
+from funcgrad.base.source import Source, user_place, user_source
 from funcgrad.core.array import _traced_types
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Shape, Var, holds_raising, make_aval
 from funcgrad.core.primitive import Primitive
@@ -100,7 +100,9 @@ class Tracer:
 
     def __index__(self) -> int:
         if self.aval.shape or self.aval.dtype.kind not in "iub":
-            raise TracerIntegerConversionError(f"only integer scalars can be used as an integer, got {describe(self)}")
+            raise self.owner.refuse(
+                TracerIntegerConversionError(f"only integer scalars can be used as an integer, got {describe(self)}")
+            )
         return int(value_of(self, TracerIntegerConversionError, "Python needs it as an integer"))
 
     def __int__(self) -> int:
@@ -168,15 +170,12 @@ class Tracer:
     def _refuse(
         self, what: str, kind: type[TracerValueError] = TracerArrayConversionError, advice: str = ""
     ) -> NoReturn:
-        raise kind(
-            f"{describe(self)} is traced, and {what}: that would drop its derivative",
-            hint=advice
-            + (
-                "stop_gradient(x).value is the plain array, without derivative"
-                if self.owner.shows
-                else "return it from the function, and convert the result"
-            ),
-        )
+        if self.owner.closed:
+            require_open(self, None)
+        plain = "stop_gradient(x).value is the plain array, without derivative"
+        after = "return it from the function, and convert the result"
+        message = f"{describe(self)} is traced, and {what}: that would drop its derivative"
+        raise self.owner.refuse(kind(message, hint=advice + (plain if self.owner.shows else after)))
 
 
 _traced_types.append(Tracer)
@@ -216,6 +215,8 @@ class Trace:
         self.waiting: bool = type(parent) is Trace and parent.waiting  # an effect waits for rows: so do all later ones
         self.source: Source | None = None
         self.keeps = True  # whether the finished Program may be kept for other calls (`core.canonical`)
+        self.static = False  # whether its arguments can be marked static
+        self.refused: TracerValueError | None = None  # what was raised last for want of a value, without its frames
         self.hidden = "the rows of vmap"  # what inputs without a value are, for errors
         self._cursor = 0
         self._token: Token[Any] | None = None
@@ -228,6 +229,11 @@ class Trace:
         self.closed = True
         assert self._token is not None
         TRACE.reset(self._token)
+
+    def refuse(self, error: TracerValueError) -> TracerValueError:
+        """An error that is about to be raised, kept for `swallowed`."""
+        self.refused = type(error)(error.message, hint=error.hint, source=error.source)
+        return error
 
     # -- what goes in
 
@@ -502,23 +508,42 @@ def value_of(
     shows = x.owner.shows and (innermost is None or innermost.shows)
     if not shows or not is_known(x):
         rows = shows and not is_known(x)
-        raise error(
+        refusal = error(
             f"{describe(x)} has no value while {x.owner.name if not rows else x.owner.hidden} "
             f"{'is' if not rows else 'are'} traced, and {why}",
-            hint=_value_hint(error, rows, x.aval.dtype.kind in "iu"),
+            hint=_value_hint(error, rows, x.aval.dtype.kind in "iu", x.owner.static),
         )
+        raise x.owner.refuse(refusal)
     if isinstance(x.atom, Literal):
         return x.atom.array
     return x.owner.force(x.atom)
 
 
-def _value_hint(error: type[TracerValueError], rows: bool, integer: bool) -> str:
+def _value_hint(error: type[TracerValueError], rows: bool, integer: bool, static: bool) -> str:
+    index = "to index a list or a plain array with it: fnp.asarray(table)[i]"
     if error is TracerArrayConversionError and integer:
-        return "to index a plain array with it: fnp.asarray(table)[i]"
+        return index
     if error is TracerIntegerConversionError:
-        what = "close over it" if rows else "mark the argument static: static_argnums=..."
-        return f"{what}; to index a plain array with it: fnp.asarray(table)[i]"
-    return "use where(condition, a, b)" if rows else "use where(condition, a, b), or mark the argument static"
+        if rows or static:
+            return ("close over it; " if rows else "mark the argument static: static_argnums=...; ") + index
+        return f"{index}; for x[:i]: np.where(np.arange(len(x)) < i, x, 0)"
+    if rows:
+        return "use where(condition, a, b)"
+    return "use where(condition, a, b), or " + ("mark the argument static" if static else "lax.cond")
+
+
+def swallowed(error: BaseException) -> FuncgradError | None:
+    """What was raised for want of a value where `error` comes from, if C code put `error` in its place."""
+    trace = current()
+    place = user_place(error)
+    if type(trace) is not Trace or place is None or isinstance(error, FuncgradError):
+        return None
+    if isinstance(error, SystemError) and isinstance(error.__cause__, TracerValueError):
+        return error.__cause__  # C code went on although there was an error
+    for t in reversed(trace.stack):
+        if t.refused is not None and t.refused.source == place:
+            return t.refused.with_traceback(error.__traceback__)
+    return None
 
 
 def visible_value(x: Tracer) -> Any:

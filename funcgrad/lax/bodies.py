@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from funcgrad.api.tracing import function_name, require_callable, results, trace
+from funcgrad.api.tracing import called_with, function_name, results, role_of, trace
 from funcgrad.base import tree
-from funcgrad.base.errors import CarryTypeError, TreeError
+from funcgrad.base.errors import ArgumentError, CarryTypeError, TreeError, UsageError
 from funcgrad.core.canonical import canonical
 from funcgrad.core.ir import Aval, Program, make_aval
 from funcgrad.core.trace import Tracer, current, eagerly
@@ -41,17 +41,32 @@ class Body:
 
 
 def trace_body(
-    f: Callable[..., Any], treedef: tree.Treedef, avals: Sequence[Aval], names: Sequence[str], purpose: str
+    f: Callable[..., Any],
+    treedef: tree.Treedef,
+    avals: Sequence[Aval],
+    names: Sequence[str],
+    purpose: str,
+    role: str,
 ) -> Body:
     """Trace ``f(*args)`` for leaves of the given types, where ``args`` has the structure `treedef`."""
-    require_callable(f, purpose)
+    require_function(f, purpose, role)
 
     def function(tracers: list[Any]) -> Any:
-        return f(*tree.unflatten(treedef, tracers))
+        return called_with(ArgumentError, f"{purpose}: {role_of(f, role)}", f, tree.unflatten(treedef, tracers))
 
     traced = trace(function, [(None, a) for a in avals], names, name=function_name(f), purpose=purpose, shows=False)
     program, _ = canonical(traced.program, {})
     return Body(program, traced.constants, traced.out_tree)
+
+
+def require_function(f: Any, name: str, role: str) -> None:
+    """Raise unless the argument `role` of the loop or branch `name` can be called."""
+    if not callable(f):
+        constant = f"{f!r:.20}" if isinstance(f, int | float | complex) else "value"
+        raise UsageError(
+            f"{name}: {role} is a function, got {type(f).__name__}",
+            hint=f"a function that returns it: lambda *args: {constant}; the arguments of {name} have an order",
+        )
 
 
 def leaves_of(value: Any, what: str) -> tuple[list[Any], tree.Treedef, list[str]]:
@@ -99,7 +114,7 @@ class Carry:
                 continue
             if not (self.weak[i] and mine.shape == theirs.shape and _widens(mine, theirs)):
                 raise CarryTypeError(
-                    f"{name}: the carry {self.paths[i]} goes in as {mine} and comes back as {theirs}",
+                    f"{name}: {self.paths[i]} goes in as {mine} and comes back as {theirs}",
                     hint="start with an array of the type that the body returns, or convert in the body: .astype(...)",
                 )
             self.values[i] = as_dtype(self.values[i], theirs.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.api.tracing import boundary, function_name
+from funcgrad.api.tracing import boundary, role_of
 from funcgrad.base import tree
 from funcgrad.base.dtypes import promote
 from funcgrad.base.errors import ArgumentError, BranchTypeError
@@ -16,7 +16,7 @@ from funcgrad.control.branch import branch
 from funcgrad.control.loop import INDEX
 from funcgrad.core.ir import Aval, Program, make_aval
 from funcgrad.core.trace import Tracer, describe, value_of
-from funcgrad.lax.bodies import Body, finish, leaves_of, run_bound, trace_body
+from funcgrad.lax.bodies import Body, finish, leaves_of, require_function, run_bound, trace_body
 from funcgrad.lax.plain import plain_call, plainly
 from funcgrad.numpy.operands import array, as_dtype
 from funcgrad.ops.extrema import minimum
@@ -47,11 +47,14 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     >>> float(fg.grad(f)(4.0)), float(fg.grad(f)(0.0))
     (0.25, 0.0)
     """
+    roles = ("false_fun", "true_fun")
+    for f, role in zip((true_fun, false_fun), reversed(roles), strict=True):
+        require_function(f, "cond", role)
     flag = _scalar(pred, "cond: pred")
     if plainly(flag):
         return plain_call(true_fun if value_of(flag) else false_fun, operands)
     index = convert(flag, np.dtype(bool)) if flag.dtype.kind != "b" else flag
-    return _choose("cond", lambda: convert(index, INDEX.dtype), [false_fun, true_fun], operands)
+    return _choose("cond", lambda: convert(index, INDEX.dtype), [false_fun, true_fun], roles, operands)
 
 
 @boundary
@@ -78,6 +81,9 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """
     if not isinstance(branches, Sequence) or not branches:
         raise ArgumentError(f"switch: branches is a list of functions, got {branches!r:.60}")
+    roles = tuple([f"branch {i}" for i in range(len(branches))])
+    for f, role in zip(branches, roles, strict=True):
+        require_function(f, "switch", role)
     number = _scalar(index, "switch: index")
     if number.dtype.kind not in "biu":
         raise ArgumentError(f"switch: index is an integer scalar, got {describe(number)}")
@@ -85,7 +91,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         return plain_call(branches[min(max(int(value_of(number)), 0), len(branches) - 1)], operands)
     if number.dtype.kind == "u":
         number = _clamped(number, len(branches))
-    return _choose("switch", lambda: convert(number, INDEX.dtype), list(branches), operands)
+    return _choose("switch", lambda: convert(number, INDEX.dtype), list(branches), roles, operands)
 
 
 def _clamped(number: Any, count: int) -> Any:
@@ -99,32 +105,35 @@ def _scalar(x: Any, what: str) -> Any:
     return value
 
 
-def _choose(name: str, index: Callable[[], Any], functions: list[Callable[..., Any]], operands: Any) -> Any:
+def _choose(
+    name: str, index: Callable[[], Any], functions: list[Callable[..., Any]], roles: Sequence[str], operands: Any
+) -> Any:
     leaves, treedef, paths = leaves_of(operands, "operands")
     values = [array(x) for x in leaves]
     avals = [make_aval(a.shape, a.dtype) for a in map(aval_of, values)]
     values = [as_dtype(v, a.dtype) for v, a in zip(values, avals, strict=True)]
-    bodies = [trace_body(f, treedef, avals, paths, name) for f in functions]
-    outs = _common(name, bodies, functions)
+    both = list(zip(functions, roles, strict=True))
+    bodies = [trace_body(f, treedef, avals, paths, name, role) for f, role in both]
+    outs = _common(name, bodies, [role_of(f, role) for f, role in both])
     constants, programs = _joined(bodies, avals, outs)
     out = finish(run_bound(lambda: branch(programs, index(), *constants, *values)), [*constants, *values])
     return tree.unflatten(bodies[0].out_tree, out)
 
 
-def _common(name: str, bodies: list[Body], functions: list[Any]) -> list[Aval]:
+def _common(name: str, bodies: list[Body], who: list[str]) -> list[Aval]:
     """The types of the results that all branches are brought to."""
     first = bodies[0]
-    for body, f in zip(bodies[1:], functions[1:], strict=True):
+    for body, f in zip(bodies[1:], who[1:], strict=True):
         if body.out_tree != first.out_tree:
-            what = f"{name}: {function_name(f)} against {function_name(functions[0])}: the result"
+            what = f"{name}: {f} against {who[0]}: the result"
             raise BranchTypeError(tree.describe_mismatch(what, first.out_tree, body.out_tree))
     paths = tree.leaf_paths(first.out_tree, "result")
     out = []
     for path, *column in zip(paths, *[b.program.out_avals for b in bodies], strict=True):
-        for a, f in zip(column, functions, strict=True):
+        for a, f in zip(column, who, strict=True):
             if a.shape != column[0].shape:
                 raise BranchTypeError(
-                    f"{name}: {path} is {column[0]} in {function_name(functions[0])} and {a} in {function_name(f)}",
+                    f"{name}: {path} is {column[0]} in {who[0]} and {a} in {f}",
                     hint="make the branches return the same shapes",
                 )
         out.append(make_aval(column[0].shape, promote(*[a.dtype for a in column])))

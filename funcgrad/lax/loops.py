@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.api.tracing import boundary, function_name
+from funcgrad.api.tracing import boundary, called_with, function_name, role_of
 from funcgrad.api.vectorize import vmap
 from funcgrad.base import tree
 from funcgrad.base.dtypes import BOOL
@@ -18,7 +18,7 @@ from funcgrad.core.evaluate import evaluate
 from funcgrad.core.ir import Program, Var, make_aval
 from funcgrad.core.trace import Tracer, describe, value_of
 from funcgrad.lax.blocks import SHORTEST, scan_blocks
-from funcgrad.lax.bodies import Body, Carry, finish, leaves_of, run_bound, trace_body
+from funcgrad.lax.bodies import Body, Carry, finish, leaves_of, require_function, run_bound, trace_body
 from funcgrad.lax.plain import plain_fori, plain_scan, plain_while, plainly
 from funcgrad.numpy import concatenate, reshape
 from funcgrad.numpy.operands import array, as_dtype
@@ -87,6 +87,7 @@ def scan(
     >>> float(total), sums.tolist()
     (6.0, [1.0, 3.0, 6.0])
     """
+    require_function(f, "scan", "f")
     return _scan(f, init, xs, length, bool(reverse), levels=_levels(checkpoint))
 
 
@@ -99,11 +100,12 @@ def _scan(
     snapshots: int = 0,
     *,
     levels: int = 0,
+    name: str = "scan",
 ) -> tuple[Any, Any]:
     """`scan` in blocks, if there are levels; else as one loop."""
     rows, x_tree, x_paths = leaves_of(xs, "xs")
     rows = [array(x) for x in rows]
-    trips = _trips(rows, x_paths, length)
+    trips = _trips(rows, x_paths, length, name)
     if plainly() and trips:
         return plain_scan(f, init, rows, x_tree, trips, reverse)
     carry = Carry.of(init, "carry")
@@ -111,8 +113,8 @@ def _scan(
     elems = [make_aval(aval_of(x).shape[1:], aval_of(x).dtype) for x in rows]
     while True:
         avals = [*carry.avals, *elems]
-        body = trace_body(f, both, avals, [*carry.paths, *[f"{p}[i]" for p in x_paths]], "scan")
-        carry_tree, y_tree = _pair(body.out_tree, function_name(f))
+        body = trace_body(f, both, avals, [*carry.paths, *[f"{p}[i]" for p in x_paths]], name, "f")
+        carry_tree, y_tree = _pair(body.out_tree, role_of(f, "f"))
         n = carry_tree.num_leaves
         if carry.meets("scan", carry_tree, body.program.out_avals[:n]):
             break
@@ -133,12 +135,15 @@ def _levels(checkpoint: Any) -> int:
     return int(checkpoint)
 
 
-def _trips(rows: list[Any], paths: list[str], length: Any) -> int:
+def _trips(rows: list[Any], paths: list[str], length: Any, name: str) -> int:
     """The number of rows that all agree on."""
     found: tuple[int, str] | None = None
     if length is not None:
         try:
             found = length.__index__(), "length"
+        except TracerIntegerConversionError as error:
+            error.hint = "a static length: static_argnums=...; or fori_loop(0, n, body, init), whose n may be traced"
+            raise
         except (AttributeError, TypeError):
             raise ArgumentError(f"scan: length is a number of trips, got {length!r:.60}") from None
         if found[0] < 0:
@@ -146,20 +151,23 @@ def _trips(rows: list[Any], paths: list[str], length: Any) -> int:
     for x, path in zip(rows, paths, strict=True):
         a = aval_of(x)
         if not a.shape:
-            raise ShapeError(f"scan: {path} has no rows: {describe(x)}")
+            raise ShapeError(f"{name}: {path} has no rows: {describe(x)}")
         if found is None:
             found = a.shape[0], f"{path}: {a}"
         elif a.shape[0] != found[0]:
-            raise ShapeError(f"scan: numbers of rows differ: {found[0]} in {found[1]}, {a.shape[0]} in {path}: {a}")
+            raise ShapeError(f"{name}: numbers of rows differ: {found[0]} in {found[1]}, {a.shape[0]} in {path}: {a}")
     if found is None:
-        raise ArgumentError("scan: neither xs nor length says how many trips there are", hint="scan(f, init, length=n)")
+        raise ArgumentError(
+            f"{name}: neither xs nor length says how many trips there are", hint="scan(f, init, length=n)"
+        )
     return found[0]
 
 
-def _pair(out_tree: tree.Treedef, name: str) -> tuple[tree.Treedef, tree.Treedef]:
+def _pair(out_tree: tree.Treedef, who: str) -> tuple[tree.Treedef, tree.Treedef]:
     children = out_tree.children()
     if out_tree.type is not tuple or len(children) != 2:
-        raise ArgumentError(f"scan: {name} returns {out_tree}, not a pair (carry, y)", hint="return carry, None")
+        found = "one array" if out_tree.is_leaf() else tree.described(out_tree)
+        raise ArgumentError(f"scan: {who} returns {found}, not a pair (carry, y)", hint="return carry, None")
     return children[0], children[1]
 
 
@@ -195,6 +203,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     >>> float(fg.grad(lambda x: fg.lax.fori_loop(0, 3, lambda i, y: x * y, 1.0))(2.0))
     12.0
     """
+    require_function(body_fun, "fori_loop", "body_fun")
     low, high = _bound(lower, "lower"), _bound(upper, "upper")
     if plainly(low, high):
         return plain_fori(int(value_of(low)), int(value_of(high)), body_fun, init_val)
@@ -204,7 +213,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     carry = Carry.of(init_val, "val")
     both = tree.structure((0, tree.unflatten(carry.tree, carry.values)))
     while True:
-        body = trace_body(body_fun, both, [INDEX, *carry.avals], ["i", *carry.paths], "fori_loop")
+        body = trace_body(body_fun, both, [INDEX, *carry.avals], ["i", *carry.paths], "fori_loop", "body_fun")
         if carry.meets("fori_loop", body.out_tree, body.program.out_avals):
             break
     program, start = _counted(body, low)
@@ -283,6 +292,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     >>> round(float(fg.grad(root)(4.0)), 6)
     0.25
     """
+    require_function(cond_fun, "while_loop", "cond_fun")
+    require_function(body_fun, "while_loop", "body_fun")
     if plainly():
         ran, out = plain_while(cond_fun, body_fun, init_val)
         if ran:
@@ -290,18 +301,18 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     carry = Carry.of(init_val, "val")
 
     def step(val: Any) -> Any:
-        val = body_fun(val)
-        return cond_fun(val), val
+        val = called_with(ArgumentError, f"while_loop: {role_of(body_fun, 'body_fun')}", body_fun, (val,))
+        return called_with(ArgumentError, f"while_loop: {role_of(cond_fun, 'cond_fun')}", cond_fun, (val,)), val
 
     step.__name__ = function_name(body_fun)
     one = tree.structure((tree.unflatten(carry.tree, carry.values),))
     while True:
-        body = trace_body(step, one, carry.avals, carry.paths, "while_loop")
+        body = trace_body(step, one, carry.avals, carry.paths, "while_loop", "body_fun")
         _, out_tree = body.out_tree.children()
         _require_condition(body.program.out_avals[: len(body.program.outputs) - out_tree.num_leaves], cond_fun)
         if carry.meets("while_loop", out_tree, body.program.out_avals[1:]):
             break
-    first = trace_body(cond_fun, one, carry.avals, carry.paths, "while_loop")
+    first = trace_body(cond_fun, one, carry.avals, carry.paths, "while_loop", "cond_fun")
     program = _tested(body)
 
     def run() -> Any:
@@ -315,7 +326,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 def _require_condition(avals: Any, cond_fun: Any) -> None:
     if list(avals) != [make_aval((), BOOL)]:
         found = ", ".join([str(a) for a in avals]) or "nothing"
-        raise CarryTypeError(f"while_loop: {function_name(cond_fun)} returns {found}, not bool[]", hint="np.any(...)")
+        who = role_of(cond_fun, "cond_fun")
+        raise CarryTypeError(f"while_loop: {who} returns {found}, not bool[]", hint="np.any(...)")
 
 
 def _call(body: Body, args: list[Any]) -> Any:
@@ -349,13 +361,15 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     >>> fg.lax.map(lambda x: x**2, np.arange(3.0)).tolist()
     [0.0, 1.0, 4.0]
     """
+    require_function(f, "map", "f")
     if batch_size is None:
-        return scan(lambda c, x: (c, f(x)), None, xs)[1]
+        row = lambda c, x: (c, called_with(ArgumentError, f"map: {role_of(f, 'f')}", f, (x,)))
+        return _scan(row, None, xs, None, False, name="map")[1]
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
         raise ArgumentError(f"map: batch_size is a number of rows, got {batch_size!r:.60}")
     leaves, treedef, paths = leaves_of(xs, "xs")
     leaves = [array(x) for x in leaves]
-    n = _trips(leaves, paths, None)
+    n = _trips(leaves, paths, None, "map")
     whole = n - n % batch_size
     parts = []
     if whole or not n:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.api.tracing import function_name, output_leaves, results, shown
+from funcgrad.api.tracing import function_name, output_leaves, results, role_of, shown
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, CarryTypeError
 from funcgrad.core.ir import make_aval
@@ -57,7 +57,7 @@ def plain_scan(
         pair = f(state.value, shown(x))
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentError(
-                f"scan: {function_name(f)} returns {type(pair).__name__}, not a pair (carry, y)",
+                f"scan: {role_of(f, 'f')} returns {type(pair).__name__}, not a pair (carry, y)",
                 hint="return carry, None",
             )
         state.set(pair[0])
@@ -86,7 +86,7 @@ def plain_while(test: Callable[[Any], Any], body: Callable[[Any], Any], init: An
         first = False
         if getattr(flag, "dtype", np.asarray(flag).dtype).kind != "b" or np.shape(flag):
             raise CarryTypeError(
-                f"while_loop: {function_name(test)} returns {flag!r:.60}, not bool[]", hint="np.any(...)"
+                f"while_loop: {role_of(test, 'cond_fun')} returns {flag!r:.60}, not bool[]", hint="np.any(...)"
             )
         if not value_of(flag):
             return True, _finished(state.value, "while_loop")

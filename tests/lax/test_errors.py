@@ -39,7 +39,7 @@ X = np.ones(3)
         (lambda: lax.fori_loop(0.5, 2, lambda i, x: x, 1.0), ArgumentError, "lower is an integer, got 0.5"),
         (lambda: lax.fori_loop(0, 2, lambda i, x: x[1:], X), CarryTypeError, "comes back as"),
         (lambda: lax.cond(X > 0, lambda: 1.0, lambda: 2.0), ArgumentError, "pred is a scalar"),
-        (lambda: lax.cond(True, lambda x: x, lambda x: x[:2], X), BranchTypeError, r"f64\[2\] in f and f64\[3\] in f"),
+        (lambda: lax.cond(True, lambda x: x, lambda x: x[:2], X), BranchTypeError, r"f64\[2\] in false_fun and f64\[3\] in true_fun"),
         (lambda: lax.cond(True, lambda x: (x, x), lambda x: x, X), BranchTypeError, "the result"),
         (lambda: lax.switch(0, [], X), ArgumentError, "branches is a list"),
         (lambda: lax.switch(0.5, [np.sin], X), ArgumentError, "index is an integer"),
