@@ -130,3 +130,33 @@ def test_results_are_fresh() -> None:
     carry, ys = fg.jit(lambda x: lax.scan(lambda c, r: (c, c), x, None, length=2))(x)
     carry[:] = 5.0
     assert ys.tolist() == [[1.0] * 3] * 2 and x.tolist() == [1.0] * 3
+
+
+def test_names_of_jax_say_what_to_write() -> None:
+    x, i, n, value = np.arange(1.0, 6.0), 1, 2, 7.0
+    names = {"np": np, "fg": fg, "x": fg.numpy.asarray(x), "i": i, "n": n, "value": value, "low": 1.0, "high": 2.0}
+    names |= {"condition": x > 1, "a": x, "b": -x}
+    expected = {
+        "clamp": np.clip(x, 1.0, 2.0),
+        "dynamic_slice": x[1:3],
+        "dynamic_slice_in_dim": x[1:3],
+        "dynamic_index_in_dim": 2.0,
+        "dynamic_update_slice": np.array([1.0, 7.0, 7.0, 4.0, 5.0]),
+        "dynamic_update_slice_in_dim": np.array([1.0, 7.0, 7.0, 4.0, 5.0]),
+        "dynamic_update_index_in_dim": np.array([1.0, 7.0, 3.0, 4.0, 5.0]),
+        "iota": np.arange(2),
+        "rsqrt": 1 / np.sqrt(x),
+        "select": np.where(x > 1, x, -x),
+        "stop_gradient": x,
+    }
+    for name, wanted in expected.items():
+        with pytest.raises(AttributeError, match=f"funcgrad.lax has no {name}; write ") as caught:
+            getattr(lax, name)
+        found = eval(str(caught.value).split("; write ")[1], names)
+        np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(AttributeError, match=r"funcgrad\.lax has no sin; write np\.sin"):
+        lax.sin  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'funcgrad\.lax' has no attribute 'nothing_at_all'"):
+        lax.nothing_at_all  # noqa: B018
+    with pytest.raises(AttributeError, match=r"write debug\.callback"):
+        fg.debug.breakpoint  # noqa: B018
