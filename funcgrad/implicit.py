@@ -13,7 +13,7 @@ import numpy as np
 
 from funcgrad import tree
 from funcgrad.api import custom_jvp, grad, jacfwd, jvp, stop_gradient
-from funcgrad.api.rules import Application, Result, WithRules, like
+from funcgrad.api.rules import Application, Result, WithRules, like, resolved
 from funcgrad.api.tracing import (
     Traced,
     boundary,
@@ -264,6 +264,17 @@ class _Root(WithRules):
         super().__init__(solver)
         self.f = f
         self.tangent_solve = tangent_solve
+        self._square = False  # whether a call saw that there are as many equations as unknowns
+
+    @boundary
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args = resolved(self.__wrapped__, self.signature, args, kwargs)
+        out = super().__call__(*args)
+        if not self._square and type(current()) is not Trace:
+            sizes = [sum([np.size(x) for x in tree.leaves(t)]) for t in (self.f(out, *args), out)]
+            _require_square(function_name(self.f), *sizes)
+            self._square = True
+        return out
 
     def _value(self, *args: Any) -> Any:
         """What the solver returns: of plain arrays and numbers, where the values are known."""
@@ -293,7 +304,7 @@ class _Root(WithRules):
         names = [*leaf_paths(xs, "x"), *a.names]
         name, hidden = function_name(self.f), "the solutions of root"
         f = trace(residual, inputs, names, name=name, purpose="root", shows=True, hidden=hidden)
-        _require_square(f, traced)
+        _require_square(name, *[sum([v.size for v in t.program.out_avals]) for t in (f, traced)])
 
         def closed(x: Any, captured: Any, given: Any) -> Any:
             leaves = [*captured, *tree.leaves(x), *tree.leaves(given)]
@@ -323,10 +334,9 @@ class _Root(WithRules):
         return solution(list(f.constants), tree.unflatten(args, given))
 
 
-def _require_square(f: Traced, solution: Traced) -> None:
-    equations, unknowns = (sum([v.size for v in t.program.out_avals]) for t in (f, solution))
+def _require_square(name: str, equations: int, unknowns: int) -> None:
     if equations != unknowns:
         raise CustomRuleError(
-            f"root: {f.program.name} gives {equations} equations for {unknowns} unknowns",
+            f"root: {name} gives {equations} equations for {unknowns} unknowns",
             hint="f(x, *args) returns as many numbers as there are in x",
         )

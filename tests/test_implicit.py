@@ -331,3 +331,19 @@ def test_a_linear_solve_on_plain_arrays_is_checked_as_under_transforms() -> None
         np.testing.assert_array_equal(
             wrap(lambda b: fg.custom_linear_solve(matvec, b, lambda mv, b: b / mv(b / b)))(b), [0.5, 0.5, 0.5]
         )
+
+
+def test_as_many_equations_as_unknowns_without_derivatives_too() -> None:
+    seven = fg.implicit.root(lambda x, a: (x - a) * np.ones(7), lambda a: a)
+    for wrap in (lambda f: f, fg.jit, fg.grad):
+        with pytest.raises(errors.CustomRuleError, match="root: f gives 7 equations for 1 unknowns"):
+            wrap(seven)(1.0)
+    calls = []
+
+    def equation(x: Any, a: Any) -> Any:
+        calls.append(1)
+        return x - a
+
+    one = fg.implicit.root(equation, lambda a=2.0: a)
+    assert one(3.0) == 3.0 and one(a=4.0) == 4.0 and one() == 2.0
+    assert len(calls) == 1  # looked at once
