@@ -13,7 +13,7 @@ import numpy as np
 
 from funcgrad import tree
 from funcgrad.api import custom_jvp, grad, jacfwd, jvp, stop_gradient
-from funcgrad.api.rules import Application, Result, WithRules, like
+from funcgrad.api.rules import Application, Result, WithRules, like, resolved
 from funcgrad.api.tracing import (
     Traced,
     boundary,
@@ -25,14 +25,14 @@ from funcgrad.api.tracing import (
     value_and_aval,
 )
 from funcgrad.base.errors import CustomRuleError, FuncgradError, LinearityError, TracerValueError
-from funcgrad.base.tree import leaf_paths
+from funcgrad.base.tree import describe_mismatch, leaf_paths
 from funcgrad.control.linear_solve import linear_solve_p, transposed
 from funcgrad.control.rules import union, with_operands
 from funcgrad.core.evaluate import evaluate
 from funcgrad.core.ir import Program, tangent_aval
 from funcgrad.core.trace import Trace, Tracer, bind, current, swallowed, visible_value
-from funcgrad.numpy import linalg
 from funcgrad.numpy.operands import array
+from funcgrad.ops.linalg import solve as solve_system
 
 TangentSolve = Callable[[Callable[[Any], Any], Any], Any]
 """``tangent_solve(g, y) -> v`` with g(v) = y, for a linear function g from trees like x to trees like x."""
@@ -181,7 +181,7 @@ def custom_linear_solve(
     for f in (matvec, solve, *([] if transpose_solve is None else [transpose_solve])):
         require_callable(f, "custom_linear_solve", "a matrix is passed as lambda v: A @ v")
     if type(current()) is not Trace:
-        return solve(matvec, b)
+        return _like(b, solve(lambda v: _like(b, matvec(v), "the result of matvec"), b), "the result of solve")
     leaves, treedef = tree.leaves(b), tree.structure(b)
     paths = zip(leaves, leaf_paths(treedef, "b"), strict=True)
     pairs = [value_and_aval(array(leaf(x, path), path)) for x, path in paths]
@@ -233,6 +233,17 @@ def custom_linear_solve(
     return tree.unflatten(treedef, results(out, [*operands, *values]))
 
 
+def _like(b: Any, found: Any, what: str) -> Any:
+    """What a function of the user's returned, if it has the tree and the shapes of b."""
+    expected, got = tree.structure(b), tree.structure(found)
+    if expected != got:
+        raise CustomRuleError(f"{what} must have the tree of b; {describe_mismatch(what, expected, got)}")
+    for path, x, y in zip(leaf_paths(expected, what), tree.leaves(b), tree.leaves(found), strict=True):
+        if np.shape(x) != np.shape(y):
+            raise CustomRuleError(f"{path} must have the shape of b: expected {np.shape(x)}, got {np.shape(y)}")
+    return found
+
+
 _OPAQUE = "a solver that needs values is called by pure_callback(solver, ShapeDtypeStruct(shape, dtype), *args)"
 
 _CAPTURED = "the solver captures a traced value: make it an argument of the function that root returns"
@@ -253,6 +264,17 @@ class _Root(WithRules):
         super().__init__(solver)
         self.f = f
         self.tangent_solve = tangent_solve
+        self._square = False  # whether a call saw that there are as many equations as unknowns
+
+    @boundary
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args = resolved(self.__wrapped__, self.signature, args, kwargs)
+        out = super().__call__(*args)
+        if not self._square and type(current()) is not Trace:
+            sizes = [sum([np.size(x) for x in tree.leaves(t)]) for t in (self.f(out, *args), out)]
+            _require_square(function_name(self.f), *sizes)
+            self._square = True
+        return out
 
     def _value(self, *args: Any) -> Any:
         """What the solver returns: of plain arrays and numbers, where the values are known."""
@@ -282,7 +304,7 @@ class _Root(WithRules):
         names = [*leaf_paths(xs, "x"), *a.names]
         name, hidden = function_name(self.f), "the solutions of root"
         f = trace(residual, inputs, names, name=name, purpose="root", shows=True, hidden=hidden)
-        _require_square(f, traced)
+        _require_square(name, *[sum([v.size for v in t.program.out_avals]) for t in (f, traced)])
 
         def closed(x: Any, captured: Any, given: Any) -> Any:
             leaves = [*captured, *tree.leaves(x), *tree.leaves(given)]
@@ -303,17 +325,18 @@ class _Root(WithRules):
                 return x, tree.unflatten(xs, leaves)
             flat, unravel = tree.ravel_pytree(x)
             matrix = jacfwd(lambda v: tree.ravel_pytree(g(unravel(v)))[0])(0.0 * flat)
-            return x, unravel(linalg.solve(matrix, -tree.ravel_pytree(moved)[0]))
+            right = tree.ravel_pytree(moved)[0]
+            of = f"root: the derivative of {name} in x, at the solution,"
+            return x, unravel(solve_system(array(matrix), array(-right[:, None]), of)[:, 0])
 
         pairs = zip(values, a.avals, strict=True)
         given = [v.item() if t.weak and type(v) is not Tracer else v for v, t in pairs]
         return solution(list(f.constants), tree.unflatten(args, given))
 
 
-def _require_square(f: Traced, solution: Traced) -> None:
-    equations, unknowns = (sum([v.size for v in t.program.out_avals]) for t in (f, solution))
+def _require_square(name: str, equations: int, unknowns: int) -> None:
     if equations != unknowns:
         raise CustomRuleError(
-            f"root: {f.program.name} gives {equations} equations for {unknowns} unknowns",
+            f"root: {name} gives {equations} equations for {unknowns} unknowns",
             hint="f(x, *args) returns as many numbers as there are in x",
         )

@@ -9,7 +9,7 @@ import pytest
 import scipy.optimize
 
 import funcgrad as fg
-from funcgrad import implicit
+from funcgrad import errors, implicit
 
 A = np.array([2.0, 3.5, 8.0])
 
@@ -308,3 +308,42 @@ def test_what_a_users_solve_returns_is_checked_under_its_own_name() -> None:
     square = lambda b: fg.custom_linear_solve(lambda x: x * x, b, lambda f, b: np.sqrt(b), lambda f, b: f(b))
     with pytest.raises(fg.errors.LinearityError, match="matvec is not linear: mul of what depends on x"):
         fg.jacobian(square)(np.ones(2))
+
+
+def test_a_singular_derivative_is_named() -> None:
+    double = fg.implicit.root(lambda x, a: (x - a) ** 2, lambda a: a)
+    for wrap in (lambda f: f, fg.jit):
+        with pytest.raises(
+            errors.SingularMatrixError, match="root: the derivative of f in x, at the solution, is sing"
+        ):
+            wrap(fg.grad(double))(1.0)
+
+
+def test_a_linear_solve_on_plain_arrays_is_checked_as_under_transforms() -> None:
+    matvec, b = (lambda v: 2 * v), np.ones(3)
+    for wrap in (lambda f: f, fg.jit):
+        with pytest.raises(errors.CustomRuleError, match=r"the result of solve must have the shape of b: .*\(3,\)"):
+            wrap(lambda b: fg.custom_linear_solve(matvec, b, lambda mv, b: np.ones(2)))(b)
+        with pytest.raises(errors.CustomRuleError, match="the result of matvec must have the shape of b"):
+            wrap(lambda b: fg.custom_linear_solve(lambda v: v[:2], b, lambda mv, b: mv(b)))(b)
+        with pytest.raises(errors.CustomRuleError, match="the result of solve must have the tree of b"):
+            wrap(lambda b: fg.custom_linear_solve(matvec, b, lambda mv, b: (b, b)))(b)
+        np.testing.assert_array_equal(
+            wrap(lambda b: fg.custom_linear_solve(matvec, b, lambda mv, b: b / mv(b / b)))(b), [0.5, 0.5, 0.5]
+        )
+
+
+def test_as_many_equations_as_unknowns_without_derivatives_too() -> None:
+    seven = fg.implicit.root(lambda x, a: (x - a) * np.ones(7), lambda a: a)
+    for wrap in (lambda f: f, fg.jit, fg.grad):
+        with pytest.raises(errors.CustomRuleError, match="root: f gives 7 equations for 1 unknowns"):
+            wrap(seven)(1.0)
+    calls = []
+
+    def equation(x: Any, a: Any) -> Any:
+        calls.append(1)
+        return x - a
+
+    one = fg.implicit.root(equation, lambda a=2.0: a)
+    assert one(3.0) == 3.0 and one(a=4.0) == 4.0 and one() == 2.0
+    assert len(calls) == 1  # looked at once

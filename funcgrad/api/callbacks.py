@@ -12,6 +12,7 @@ import numpy as np
 from funcgrad.api.tracing import boundary, leaf, require_callable, results
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, ParameterError
+from funcgrad.base.source import user_source
 from funcgrad.control.callback import METHODS, Callee, Held, callback as bind_callback
 from funcgrad.core.ir import Aval, make_aval
 from funcgrad.core.trace import Tracer, current, eagerly
@@ -216,9 +217,14 @@ class _Print:
 
     def __init__(self, fmt: str) -> None:
         self.fmt = fmt
+        self.source = user_source()
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        sys.stdout.write(_Formatter().vformat(self.fmt, args, kwargs) + "\n")
+        try:
+            line = _Formatter().vformat(self.fmt, args, kwargs)
+        except (ValueError, TypeError, IndexError, AttributeError) as error:
+            raise ArgumentError(f"debug.print: {self.fmt!r:.60}: {error}", source=self.source) from None
+        sys.stdout.write(line + "\n")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Print) and self.fmt == other.fmt

@@ -19,7 +19,7 @@ from funcgrad.api.rules import (
     returned_by,
     symbolic_zero,
 )
-from funcgrad.api.tracing import Traced, called_as, function_name, require_callable, trace
+from funcgrad.api.tracing import Traced, called_as, function_name, named, require_callable, trace
 from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import CustomRuleError
@@ -123,7 +123,7 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
 
     def _apply(self, a: Application, values: list[Any], traced: Traced, result: Result) -> Any:
         rule, symbolic = self._rule, self._symbolic
-        name = function_name(rule)
+        name, who = function_name(rule), named(rule, f"the rule of {a.name}")
         zero = a.zeros if symbolic else [not m for m in a.moving]
 
         def function(leaves: list[Any]) -> Any:
@@ -136,7 +136,7 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
             given = (tree.unflatten(a.treedef, primals), tree.unflatten(a.treedef, tangents))
             returned = called_as(f"custom_jvp: the rule of {a.name}", rule, *static, *given)
             with returned_by(rule):
-                return _outputs(returned, name, result)
+                return _outputs(returned, who, result)
 
         def make(expected: Sequence[Any], values: Sequence[Any] | None) -> list[Traced]:
             dots = [(None, tangent_aval(aval)) for aval, moves in zip(a.avals, a.moving, strict=True) if moves]
@@ -152,7 +152,7 @@ class custom_jvp(WithRules):  # noqa: N801 (reads as a function)
                 hidden="the tangents of a rule",
             )
             with returned_by(rule):
-                _require_moving(found, len(dots), len(result.avals), name)
+                _require_moving(found, len(dots), len(result.avals), who)
             return [found]
 
         return apply(custom_jvp_p, self, a, values, traced, make, self._written)

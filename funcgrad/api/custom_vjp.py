@@ -19,7 +19,7 @@ from funcgrad.api.rules import (
     residual_leaves,
     returned_by,
 )
-from funcgrad.api.tracing import Traced, called_as, function_name, require_callable, trace
+from funcgrad.api.tracing import Traced, called_as, function_name, named, require_callable, trace
 from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.base.errors import CustomRuleError
@@ -115,7 +115,7 @@ class custom_vjp(WithRules):  # noqa: N801 (reads as a function)
 
 def _make(a: Application, result: Result, fwd: Any, bwd: Any, symbolic: bool) -> Make:
     """How the two rules are traced: the backward rule inside the forward rule, whose residuals it sees."""
-    name = function_name(fwd)
+    name, who = function_name(fwd), named(fwd, f"the forward rule of {a.name}")
 
     def make(expected: Sequence[Any], values: Sequence[Any] | None) -> list[Traced]:
         shows = values is not None
@@ -126,9 +126,9 @@ def _make(a: Application, result: Result, fwd: Any, bwd: Any, symbolic: bool) ->
                 leaves = [CustomVJPPrimal(x, not z) for x, z in zip(leaves, a.zeros, strict=True)]
             returned = called_as(f"{a.transform}: the forward rule of {a.name}", fwd, *a.arguments(leaves))
             with returned_by(fwd):
-                out, residuals = _pair(returned, name)
-                outs = like(out, result.treedef, result.avals, f"the output of {name}", "the result of the function")
-                kept, treedef = residual_leaves(residuals, name)
+                out, residuals = _pair(returned, who)
+                outs = like(out, result.treedef, result.avals, f"the output of {who}", "the result of the function")
+                kept, treedef = residual_leaves(residuals, who)
             backward, hoisted = _backward(bwd, a, result, kept, treedef, symbolic, expected, shows)
             found.append(backward)
             return [*outs, *kept, *hoisted]
@@ -172,7 +172,7 @@ def _backward(
         given = (tree.unflatten(treedef, leaves[: len(residuals)]), tree.unflatten(result.treedef, cotangents))
         returned = called_as(f"{a.transform}: the backward rule of {a.name}", bwd, *static, *given)
         with returned_by(bwd):
-            return _cotangents(returned, name, a)
+            return _cotangents(returned, named(bwd, f"the backward rule of {a.name}"), a)
 
     inner = trace(
         function,

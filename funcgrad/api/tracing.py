@@ -115,6 +115,12 @@ def written_at(f: Any) -> Source | None:
     return Source(code, 0) if code is not None and not is_internal(code.co_filename) else None
 
 
+def named(f: Any, role: str) -> str:
+    """The name of a function of the user's, or its role if it is a lambda."""
+    name = function_name(f)
+    return role if name == "f" else name
+
+
 def positional_names(f: Any, count: int) -> list[str]:
     """The user's names of the first `count` positional parameters."""
     f = inspect.unwrap(f) if hasattr(f, "__wrapped__") else f

@@ -201,7 +201,8 @@ def _follow(program: Program, args: Sequence[Any], known: Mapping[Var, Any], run
 
 def _message(e: Equation, operands: list[Any], result: Any) -> str:
     """What is NaN, for which values."""
-    name = e.primitive.name
+    called = e.params.get("callee")
+    name = e.primitive.name if called is None else f"{e.primitive.name} {called}"
     if isinstance(result, Stacked) or not result.ndim:
         shown = [str(x) for x in operands if not isinstance(x, Stacked) and not x.ndim]
         return f"{name}: the result is NaN" + (

@@ -15,6 +15,16 @@ from funcgrad.core.trace import Tracer, current, eagerly
 from funcgrad.numpy.operands import array, as_dtype, is_weak, operand
 from funcgrad.ops.op import aval_of
 
+FORMS = {
+    "cond": "cond(pred, true_fun, false_fun, *operands)",
+    "fori_loop": "fori_loop(lower, upper, body_fun, init_val)",
+    "map": "map(f, xs)",
+    "scan": "scan(f, init, xs)",
+    "switch": "switch(index, branches, *operands)",
+    "while_loop": "while_loop(cond_fun, body_fun, init_val)",
+}
+"""How each loop and branch is called, for errors."""
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -62,11 +72,8 @@ def trace_body(
 def require_function(f: Any, name: str, role: str) -> None:
     """Raise unless the argument `role` of the loop or branch `name` can be called."""
     if not callable(f):
-        constant = f"{f!r:.20}" if isinstance(f, int | float | complex) else "value"
-        raise UsageError(
-            f"{name}: {role} is a function, got {type(f).__name__}",
-            hint=f"a function that returns it: lambda *args: {constant}; the arguments of {name} have an order",
-        )
+        constant = f"; a constant is lambda *args: {f!r:.20}" if isinstance(f, int | float | complex) else ""
+        raise UsageError(f"{name}: {role} is a function, got {type(f).__name__}", hint=f"{FORMS[name]}{constant}")
 
 
 def leaves_of(value: Any, what: str) -> tuple[list[Any], tree.Treedef, list[str]]:

@@ -111,7 +111,7 @@ def _contains(x: Any, value: Any) -> bool:
     return bool((x == value).any())
 
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_][\w.]*)\s*\[(.*)\]\s*(\*\*|[-+*/]|)=(?!=)\s*([^#]*?)\s*(?:#.*)?")
+_ASSIGNMENT = re.compile(r"([A-Za-z_][\w.]*)\s*\[([^;]*)\]\s*(\*\*|[-+*/]|)=(?!=)\s*([^#;]*?)\s*(?:[#;].*)?")
 _UPDATES = {"": "set", "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "**": "power"}
 
 

@@ -16,7 +16,7 @@ from funcgrad.ops.dot import dot
 from funcgrad.ops.op import Domain, Op, Operand, aval_of
 
 
-def solve(a: Operand, b: Operand) -> Any:
+def solve(a: Operand, b: Operand, of: str = "") -> Any:
     """The solution x of ``a x = b``, for stacks of matrices.
 
     Parameters
@@ -25,13 +25,15 @@ def solve(a: Operand, b: Operand) -> Any:
         Shape ``(..., n, n)``.
     b
         Shape ``(..., n, k)``, of the dtype of `a`, with the same leading axes.
+    of
+        For errors: what the matrix is, in words.
 
     Raises
     ------
     SingularMatrixError
         A matrix is exactly singular.
     """
-    return bind1(solve_p, a, b)
+    return bind1(solve_p, a, b, of=of)
 
 
 def matrix_product(x: Operand, y: Operand) -> Any:
@@ -47,7 +49,7 @@ def matrix_transpose(x: Operand) -> Any:
     return transpose(x, (*range(n - 2), n - 1, n - 2))
 
 
-def _abstract(a: Aval, b: Aval) -> tuple[Aval]:
+def _abstract(a: Aval, b: Aval, *, of: str) -> tuple[Aval]:
     if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.shape[:-1] != b.shape[:-1] or a.ndim != b.ndim:
         raise ShapeError(f"solve: shapes do not fit: {a} and {b}")
     if a.dtype != b.dtype or a.dtype.itemsize < 4:
@@ -55,37 +57,42 @@ def _abstract(a: Aval, b: Aval) -> tuple[Aval]:
     return (make_aval(b.shape, b.dtype),)
 
 
-def _evaluate(a: Any, b: Any) -> tuple[Any]:
+def _evaluate(a: Any, b: Any, *, of: str) -> tuple[Any]:
     try:
         return (np.linalg.solve(a, b),)
     except np.linalg.LinAlgError:
+        if of:
+            raise SingularMatrixError(
+                f"{of} is singular: {make_aval(a.shape, a.dtype)}",
+                hint="there the solution is no smooth function of the arguments, as at a double root",
+            ) from None
         raise SingularMatrixError(
             f"solve: the matrix {make_aval(a.shape, a.dtype)} is singular",
             hint="add a little to its diagonal",
         ) from None
 
 
-def _jvp(primal: Any, primals: Any, tangents: Any) -> Any:
+def _jvp(primal: Any, primals: Any, tangents: Any, *, of: str) -> Any:
     (a, _), (a_dot, b_dot) = primals, tangents
     outs = primal()
     right = b_dot
     if a_dot is not None:  # a x = b, so a dx = db - da x
         moved = matrix_product(a_dot, outs[0])
         right = neg(moved) if b_dot is None else sub(b_dot, moved)
-    return outs, (None if right is None else solve(a, right),)
+    return outs, (None if right is None else solve(a, right, of),)
 
 
-def _transpose(cts: Any, a: Any, b: Any) -> Any:
-    return None, solve(matrix_transpose(a), cts[0]) if isinstance(b, Linear) else None
+def _transpose(cts: Any, a: Any, b: Any, *, of: str) -> Any:
+    return None, solve(matrix_transpose(a), cts[0], of) if isinstance(b, Linear) else None
 
 
-def _batch(size: int, args: Any, dims: Any) -> Any:
+def _batch(size: int, args: Any, dims: Any, *, of: str) -> Any:
     (a, b), (a_dim, b_dim) = args, dims
     if a_dim is not None:
-        return (solve(align(a, a_dim, 0, size), align(b, b_dim, 0, size)),), (0,)
+        return (solve(align(a, a_dim, 0, size), align(b, b_dim, 0, size), of),), (0,)
     b = move_axis(b, b_dim, aval_of(b).ndim - 1)  # one matrix for all rows: the rows are more columns
     *stack, k, _ = aval_of(b).shape
-    x = solve(a, reshape(b, (*stack, k * size)))
+    x = solve(a, reshape(b, (*stack, k * size)), of)
     return (reshape(x, (*stack, k, size)),), (len(stack) + 1,)
 
 
@@ -95,6 +102,7 @@ solve_p = Op(
     dtypes="fc",
     domain=Domain(smooth="smooth where the matrix is regular, and refused elsewhere"),
 )
+solve_p.hidden_params = {"of": None}
 solve_p.abstract = _abstract
 solve_p.evaluate = _evaluate
 solve_p.jvp = _jvp

@@ -13,7 +13,7 @@ import pytest
 import funcgrad as fg
 from funcgrad import lax
 from funcgrad.core.check import check
-from funcgrad.errors import ArgumentError, CallbackError, ParameterError, RuleError, ShapeError
+from funcgrad.errors import ArgumentError, CallbackError, NanError, ParameterError, RuleError, ShapeError
 
 SCALAR = fg.ShapeDtypeStruct((), float)
 X = np.array([1.0, 2.0, 3.0])
@@ -587,3 +587,24 @@ def test_print(capsys: Any) -> None:
 def test_formats_are_checked_where_they_stand(args: Any, kwargs: Any, text: str) -> None:
     with pytest.raises(ArgumentError, match=text):
         fg.make_program(lambda x: fg.debug.print(*args, **kwargs))(1.0)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fg.jit, fg.grad])
+def test_a_format_that_does_not_fit_the_value_names_the_line(wrap: Any) -> None:
+    def f(x: Any) -> Any:
+        fg.debug.print("value {:d}", x)
+        return x * x
+
+    with pytest.raises(ArgumentError, match=r"debug\.print: 'value \{:d\}': Unknown format code") as caught:
+        wrap(f)(1.5)
+    assert caught.value.source is not None
+    assert 'fg.debug.print("value {:d}", x)' in caught.value.source.text
+
+
+def test_a_nan_of_a_callback_names_its_function() -> None:
+    def broken(x: Any) -> Any:
+        return x * np.nan
+
+    f = fg.jit(lambda x: fg.pure_callback(broken, fg.ShapeDtypeStruct((), float), x))
+    with fg.debug_nans(), pytest.raises(NanError, match=r"callback broken: the result is NaN for 1\.0"):
+        f(1.0)

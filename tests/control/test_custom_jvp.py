@@ -603,3 +603,23 @@ def test_a_tangent_may_be_zero(tangent: Any) -> None:
     f = _of_rule(tangent)
     assert fg.grad(f, (0, 1))(0.5, 2.0) == (0.0, 0.0)
     assert fg.jit(lambda x: fg.jvp(f, (x, 2.0), (1.0, 1.0))[1])(0.5) == 0.0
+
+
+def test_a_rule_without_a_name_is_named_by_its_role() -> None:
+    def square(x: Any) -> Any:
+        return x * x
+
+    cases = [
+        (lambda p, t: p[0], "the rule of square must return a pair"),
+        (lambda p, t: (p[0], None), "the tangent of the rule of square must have the tree of the output"),
+        (lambda p: (p[0], p[0]), "custom_jvp: the rule of square does not take the arguments it is called with"),
+    ]
+    for rule, message in cases:
+        f = fg.custom_jvp(square)
+        f.defjvp(rule)
+        with pytest.raises(fg.errors.CustomRuleError, match=message) as caught:
+            fg.grad(f)(1.0)
+        assert caught.value.source is not None
+        assert caught.value.source.filename == __file__
+        if "tangent" in message:
+            assert caught.value.hint is not None and "np.zeros_like(out)" in caught.value.hint

@@ -334,3 +334,28 @@ def test_no_rule() -> None:
         fg.custom_vjp(lambda x: x)(1.0)
     with pytest.raises(fg.errors.UsageError):
         fg.custom_vjp(lambda x: x).defvjp(lambda x: (x, x), 3)
+
+
+def test_rules_without_a_name_are_named_by_their_role() -> None:
+    def square(x: Any) -> Any:
+        return x * x
+
+    cases = [
+        (lambda x: x, lambda r, ct: (ct,), "the forward rule of square must return a pair"),
+        (lambda x: (x, x), lambda r, ct: ct, "the backward rule of square must return a tuple"),
+        (lambda: 1, lambda r, ct: (ct,), "custom_vjp: the forward rule of square does not take the arguments"),
+        (lambda x: (x, x), lambda ct: (ct,), "custom_vjp: the backward rule of square does not take the arguments"),
+    ]
+    for forward, backward, message in cases:
+        f = fg.custom_vjp(square)
+        f.defvjp(forward, backward)
+        with pytest.raises(fg.errors.CustomRuleError, match=message) as caught:
+            fg.grad(f)(1.0)
+        assert caught.value.source is not None
+        assert caught.value.source.filename == __file__
+
+
+def test_forward_mode_through_custom_gradient_says_so() -> None:
+    f = fg.custom_gradient(lambda x: (x * x, lambda ct: ct * x))
+    with pytest.raises(fg.errors.ForwardModeError, match="custom_gradient has a backward rule only"):
+        fg.jvp(f, (1.0,), (1.0,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,16 @@ import pytest
 
 import funcgrad as fg
 from funcgrad import lax
-from funcgrad.errors import ArgumentError, BranchTypeError, CarryTypeError, OutOfBoundsError, ShapeError, TreeError
+from funcgrad.errors import (
+    ArgumentError,
+    BranchTypeError,
+    CarryTypeError,
+    OutOfBoundsError,
+    ShapeError,
+    TracerIntegerConversionError,
+    TreeError,
+    UsageError,
+)
 
 X = np.ones(3)
 
@@ -39,7 +49,11 @@ X = np.ones(3)
         (lambda: lax.fori_loop(0.5, 2, lambda i, x: x, 1.0), ArgumentError, "lower is an integer, got 0.5"),
         (lambda: lax.fori_loop(0, 2, lambda i, x: x[1:], X), CarryTypeError, "comes back as"),
         (lambda: lax.cond(X > 0, lambda: 1.0, lambda: 2.0), ArgumentError, "pred is a scalar"),
-        (lambda: lax.cond(True, lambda x: x, lambda x: x[:2], X), BranchTypeError, r"f64\[2\] in false_fun and f64\[3\] in true_fun"),
+        (
+            lambda: lax.cond(True, lambda x: x, lambda x: x[:2], X),
+            BranchTypeError,
+            r"f64\[2\] in false_fun and f64\[3\] in true_fun",
+        ),
         (lambda: lax.cond(True, lambda x: (x, x), lambda x: x, X), BranchTypeError, "the result"),
         (lambda: lax.switch(0, [], X), ArgumentError, "branches is a list"),
         (lambda: lax.switch(0.5, [np.sin], X), ArgumentError, "index is an integer"),
@@ -49,6 +63,34 @@ X = np.ones(3)
 def test_messages(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        (lambda: lax.cond(True, 1.0, 2.0), "cond: true_fun is a function, got float", r"lambda \*args: 1\.0"),
+        (lambda: lax.cond(True, lambda: 1.0, 2.0), "cond: false_fun is a function, got float", r"lambda \*args: 2\.0"),
+        (lambda: lax.switch(0, [np.sin, X], X), "switch: branch 1 is a function, got ndarray", "switch.index, branch"),
+        (lambda: lax.scan(X, 0.0, X), "scan: f is a function, got ndarray", r"scan\(f, init, xs\)"),
+        (lambda: lax.map(X, np.sin), "map: f is a function", r"map\(f, xs\)"),
+        (lambda: lax.while_loop(1.0, np.sin, np.cos), "while_loop: cond_fun is a function", "while_loop.cond_fun"),
+        (lambda: lax.fori_loop(0, 3, 1.0, np.sin), "fori_loop: body_fun is a function", "fori_loop.lower, upper"),
+        (lambda: fg.custom_linear_solve(np.eye(2), X, X), "custom_linear_solve takes a function", "lambda v: A @ v"),
+    ],
+)
+def test_a_value_in_place_of_a_function(call: Any, message: str, hint: str) -> None:
+    for run in (call, lambda: fg.jit(lambda x: call())(1.0)):
+        with pytest.raises(UsageError, match=message) as caught:
+            run()
+        assert re.search(hint, caught.value.hint or "")
+        assert caught.value.source is not None and caught.value.source.filename == __file__
+
+
+def test_a_traced_length_names_the_two_ways() -> None:
+    f = fg.jit(lambda n: lax.scan(lambda c, x: (c, None), 0.0, length=n))
+    with pytest.raises(TracerIntegerConversionError, match="n: i64") as caught:
+        f(3)
+    assert "static_argnums" in str(caught.value) and "fori_loop(0, n, body, init)" in str(caught.value)
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, fg.jit, fg.grad, lambda f: fg.jit(fg.grad(f))])
@@ -88,3 +130,33 @@ def test_results_are_fresh() -> None:
     carry, ys = fg.jit(lambda x: lax.scan(lambda c, r: (c, c), x, None, length=2))(x)
     carry[:] = 5.0
     assert ys.tolist() == [[1.0] * 3] * 2 and x.tolist() == [1.0] * 3
+
+
+def test_names_of_jax_say_what_to_write() -> None:
+    x, i, n, value = np.arange(1.0, 6.0), 1, 2, 7.0
+    names = {"np": np, "fg": fg, "x": fg.numpy.asarray(x), "i": i, "n": n, "value": value, "low": 1.0, "high": 2.0}
+    names |= {"condition": x > 1, "a": x, "b": -x}
+    expected = {
+        "clamp": np.clip(x, 1.0, 2.0),
+        "dynamic_slice": x[1:3],
+        "dynamic_slice_in_dim": x[1:3],
+        "dynamic_index_in_dim": 2.0,
+        "dynamic_update_slice": np.array([1.0, 7.0, 7.0, 4.0, 5.0]),
+        "dynamic_update_slice_in_dim": np.array([1.0, 7.0, 7.0, 4.0, 5.0]),
+        "dynamic_update_index_in_dim": np.array([1.0, 7.0, 3.0, 4.0, 5.0]),
+        "iota": np.arange(2),
+        "rsqrt": 1 / np.sqrt(x),
+        "select": np.where(x > 1, x, -x),
+        "stop_gradient": x,
+    }
+    for name, wanted in expected.items():
+        with pytest.raises(AttributeError, match=f"funcgrad.lax has no {name}; write ") as caught:
+            getattr(lax, name)
+        found = eval(str(caught.value).split("; write ")[1], names)
+        np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(AttributeError, match=r"funcgrad\.lax has no sin; write np\.sin"):
+        lax.sin  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'funcgrad\.lax' has no attribute 'nothing_at_all'"):
+        lax.nothing_at_all  # noqa: B018
+    with pytest.raises(AttributeError, match=r"write debug\.callback"):
+        fg.debug.breakpoint  # noqa: B018

@@ -405,6 +405,22 @@ def test_what_it_does_not_take() -> None:
         fg.to_numba(lambda x: x * 2, np.ones(2, np.float16))
 
 
+def test_what_has_no_form_names_its_line_and_what_to_do() -> None:
+    def called(x: Any) -> Any:
+        return fg.pure_callback(np.sin, fg.ShapeDtypeStruct((), float), x) + 1
+
+    for make in (fg.to_numba, lambda f, x: fg.jit(f).numba(x), lambda f, x: fg.jit(f, lowering="numba")(x)):
+        with pytest.raises(errors.UnsupportedError, match="callback has no Numba form yet") as caught:
+            make(called, 1.0)
+        assert "pure_callback(np.sin" in str(caught.value) and "plain jit" in str(caught.value)
+
+
+def test_a_handle_lists_its_arguments_in_order() -> None:
+    handle = fg.jit(lambda p: p["w"] * 2 + p["b"]).numba({"w": 1.5, "b": np.ones(2)})
+    assert "x0: p.b, f64[2]" in handle.__doc__ and "x1: p.w, f64[]" in handle.__doc__
+    np.testing.assert_array_equal(handle(np.ones(2), 1.5), [4.0, 4.0])
+
+
 # -- the text
 
 

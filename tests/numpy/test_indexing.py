@@ -358,3 +358,14 @@ def test_iteration_unrolls() -> None:
         assert a.shape == b.shape == (3,)
         with pytest.raises(TypeError):
             list(x.sum())
+
+
+def test_the_hint_for_an_assignment_ends_with_the_statement() -> None:
+    def assign(x: Any) -> None:
+        # fmt: off
+        x[0] = 1.0; x[1] = 2.0  # noqa: E702
+        # fmt: on
+
+    with pytest.raises(AssignmentError) as caught:
+        traced(assign, (np.ones(3),), {})
+    assert caught.value.hint == "x = x.at[0].set(1.0)"

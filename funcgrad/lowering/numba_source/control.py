@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import BOOL
-from funcgrad.base.errors import UnsupportedError
 from funcgrad.control.loop import UNLIMITED, parts
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Stack, Var
 from funcgrad.lowering.kernels import Control, Library, Loop, Schedule, touched
 from funcgrad.lowering.layout import row_major
+from funcgrad.lowering.numba_source.spelling import formless
 from funcgrad.lowering.numba_source.writer import Block, Line, Writer
 from funcgrad.lowering.schedule import schedule
 
@@ -173,7 +173,7 @@ class _LoopWriter:
     def __init__(self, w: Writer, e: Equation, statements: Statements) -> None:
         p = e.params
         if p["test"] and p["reverse"]:
-            raise UnsupportedError("a loop with a test that runs backward has no Numba form", source=e.source)
+            raise formless(e, "a loop with a test that runs backward")
         self.w, self.e = w, e
         self.body: Program = p["body"]
         self.schedule = schedule(self.body, plain=True)
@@ -282,7 +282,7 @@ class _LoopWriter:
             beyond = "" if self._covered(a) else f" if {self.trip} < len({stack}) else {w.zero(a.aval.elem)}"
             return f"{name} = {stack}[{self.trip}]{beyond}"
         if self.e.params["length"] is None:
-            raise UnsupportedError("a loop over arrays without a static length has no Numba form", source=self.e.source)
+            raise formless(self.e, "a loop over arrays without a static length")
         view, shape = w.views[a], a.aval.shape
         if len(shape) == 1:
             return f"{name} = {w.element(view, [self.trip])}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.errors import FuncgradError
-from funcgrad.core.ir import Aval, Program
+from funcgrad.core.ir import Aval, Program, Var
 from funcgrad.lowering.executable import RUNNERS
 from funcgrad.lowering.numba_source.module import Module, numba_module
 
@@ -44,9 +44,16 @@ def compiled_handle(program: Program, module: Module, captured: Sequence[Any]) -
     constants = {n: _argument(x, v.aval) for n, x, v in zip(given, captured, inputs, strict=False)}
     function = compiled(text, "handle", constants)
     function.__name__ = function.__qualname__ = module.name
-    function.__doc__ = f"{program.name}, compiled by funcgrad for Numba."
+    function.__doc__ = _described(program, own)
     signature = tuple([_type(numba, v.aval) for v in own])
     return numba.njit(signature, error_model="numpy")(function)
+
+
+def _described(program: Program, own: Sequence[Var]) -> str:
+    """What a handle takes, in order."""
+    given = program.input_names[len(program.inputs) - len(own) :]
+    lines = [f"    x{i}: {f'{n}, ' if n else ''}{v.aval}" for i, (n, v) in enumerate(zip(given, own, strict=False))]
+    return "\n".join([f"{program.name}, compiled by funcgrad for Numba. Arguments:", "", *lines])
 
 
 def _type(numba: Any, aval: Aval) -> Any:

@@ -15,7 +15,7 @@ from funcgrad.base.dtypes import BOOL
 from funcgrad.base.errors import UnsupportedError
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Var, make_aval, subprograms
 from funcgrad.core.primitive import registry
-from funcgrad.lowering.numba_source.spelling import CHECKS, ELEMENTS, SPELLINGS, expression
+from funcgrad.lowering.numba_source.spelling import CHECKS, ELEMENTS, SPELLINGS, expression, formless
 from funcgrad.lowering.simplify import simplify
 from funcgrad.transforms.prune import prune
 
@@ -123,9 +123,9 @@ def _require_forms(program: Program) -> None:
             _require_dtype(a, e)
         kind, name = e.primitive.traits.kind, e.primitive.name
         if (kind == "elementwise" and name not in SPELLINGS) or (kind == "check" and name not in CHECKS):
-            raise UnsupportedError(f"{name} has no Numba form yet", source=e.source)
+            raise formless(e)
         if kind not in ("loop", "branch") and any([True for _ in subprograms(e)]):
-            raise UnsupportedError(f"{name} has no Numba form yet", source=e.source)
+            raise formless(e)
 
 
 def _require_dtype(a: Atom, e: Equation | None) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import Dtype
+from funcgrad.base.errors import UnsupportedError
 from funcgrad.core.ir import Equation, Literal
 from funcgrad.lowering.numba_source.helpers import called, helper, sinc_name
 
@@ -27,6 +28,15 @@ ELEMENTS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint3
 """Names of the dtypes that this lowering takes."""
 
 PLAIN = ("bool", "int64", "float64")  # their constants and results need no conversion
+
+
+def formless(e: Equation, what: str = "") -> UnsupportedError:
+    """The error for an equation that Numba code cannot say."""
+    return UnsupportedError(
+        f"{what or e.primitive.name} has no Numba form yet",
+        hint="leave it out of this function, and call the parts around it; plain jit (no lowering=) compiles all of it",
+        source=e.source,
+    )
 
 
 def dtype_text(dtype: Dtype) -> str:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from funcgrad.base.errors import UnsupportedError
 from funcgrad.core.ir import Equation, Literal, Shape, Var, make_aval
 from funcgrad.lowering.layout import View, row_major
-from funcgrad.lowering.numba_source.spelling import literal
+from funcgrad.lowering.numba_source.spelling import formless, literal
 from funcgrad.lowering.numba_source.writer import Block, Writer
 from funcgrad.lowering.schedule import Product
 
@@ -92,7 +91,7 @@ def library(w: Writer, e: Equation) -> Block:
     """One equation as a call of a helper."""
     form = (STACKS if e.primitive.traits.kind.startswith("stack") else LIBRARY).get(e.primitive.name)
     if form is None:
-        raise UnsupportedError(f"{e.primitive.name} has no Numba form yet", source=e.source)
+        raise formless(e)
     block = w.block = Block()
     text, shape = form(w, e)
     (out,) = e.outputs
