@@ -46,6 +46,7 @@ class Op:
         functools.update_wrapper(self, function, updated=())
         self.name = function_name(function)
         self._function = function
+        self.rules: dict[str, tuple[Rule, ...]] = {}  # what was given to each def_...
         self._shape: Rule | None = None
         self._primitive = p = Primitive(
             f"extend.{self.name}", Traits(kind="foreign", may_raise=True), function.__doc__ or "", listed=False
@@ -257,6 +258,7 @@ class Op:
 
     def _rule(self, slot: str, rule: Any) -> Rule:
         require_callable(rule, f"{self.name}.{slot}")
+        self.rules[slot] = (rule,)
         return rule  # type: ignore[no-any-return]
 
     def _given(self, slot: str, rules: Sequence[Any]) -> None:
@@ -265,6 +267,7 @@ class Op:
         for rule in rules:
             if rule is not None:
                 self._rule(slot, rule)
+        self.rules[slot] = tuple([r for r in rules if r is not None])
 
     def _count(self, slot: str, rules: Sequence[Any], args: Sequence[Any]) -> None:
         if len(rules) != len(args):

@@ -93,3 +93,8 @@ def number(x: Any) -> str:
 def uncertain(x: Any, error: float) -> str:
     """A number with its uncertainty."""
     return f"{number(x)} ± {error:.1e}"
+
+
+def exactly(x: Any) -> str:
+    """A number with all its digits."""
+    return str(x) if np.asarray(x).dtype.kind not in "fc" else repr(np.asarray(x).item())

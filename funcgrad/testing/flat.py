@@ -71,6 +71,10 @@ class Flat:
         """The results as arrays."""
         return [np.asarray(y) for y in self.call(*x)]
 
+    def value_with_derivative(self) -> list[Any]:
+        """The results as reverse mode returns them."""
+        return [np.asarray(y) for y in vjp(self.call, *self.x)[0]]
+
     def forward(self, v: Sequence[Any]) -> list[Any]:
         """The derivative along `v`, by forward mode."""
         return [np.asarray(y) for y in jvp(self.call, tuple(self.x), tuple(v))[1]]
