@@ -28,6 +28,7 @@ DIGITS = 0.01  # a relative error below which a number has digits at all
 
 EPS = 2.0**-52
 ROUGH = (1.0 * 2.0**-42, 1.3125 * 2.0**-41, 1.6875 * 2.0**-40)  # steps between which nothing but rounding changes
+LOST = 0.05  # a relative error above which nothing is known
 
 Vector = Any
 Sample = Callable[[float], Vector]
@@ -107,7 +108,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Derivative:
-    """The derivative of a function of one real number, with error estimates; central, and from either side."""
+    """The derivative of a function of one real number, with error estimates; central, and from either side.
+
+    `lost` says where differences do not converge: at a jump, an infinite slope, or among values that are not finite.
+    """
 
     value: Vector
     error: Vector
@@ -115,6 +119,7 @@ class Derivative:
     right_error: Vector
     left: Vector
     left_error: Vector
+    lost: Vector
 
     @property
     def kinks(self) -> Vector:
@@ -124,9 +129,10 @@ class Derivative:
         errors = np.where(known, self.right_error + self.left_error, np.inf)
         return gap > 20 * errors + 1e-7 * (abs(self.right) + abs(self.left))
 
-    def at(self, part: slice) -> Derivative:
-        """The derivative of some elements."""
-        return Derivative(*[getattr(self, name)[part] for name in self.__dataclass_fields__])
+    @property
+    def singular(self) -> Vector:
+        """Where there is no derivative that differences could find: a kink, or they do not converge."""
+        return self.kinks | self.lost
 
 
 def derivative(g: Sample, start: float, eps: float) -> Derivative:
@@ -155,7 +161,7 @@ def derivative(g: Sample, start: float, eps: float) -> Derivative:
                 if all([t.confirmed(step, noise) for t, step in zip(tables, steps, strict=True)]):
                     break
             h /= SHRINK
-        return _chosen(central, right, left)
+        return _chosen(central, right, left, abs(middle))
 
 
 def _steps(g: Sample, middle: Vector, h: float, eps: float, rough: Vector) -> tuple[tuple[Vector, ...], Vector]:
@@ -175,14 +181,16 @@ def _roughness(g: Sample, middle: Vector, start: float) -> Vector:
     return found
 
 
-def _chosen(central: Table, right: Table, left: Table) -> Derivative:
+def _chosen(central: Table, right: Table, left: Table, size: Vector) -> Derivative:
     """Central differences; where there are none, because the function ends at the point, those of one side."""
     value, error = central.value, central.error
     for side in (right, left):
         known = side.error <= DIGITS * np.fmax(abs(side.value), side.first)
         missing = ~np.isfinite(error) & known
         value, error = np.where(missing, side.value, value), np.where(missing, side.error, error)
-    return Derivative(value, error, right.value, right.error, left.value, left.error)
+    size = np.fmax(size, np.fmax(right.first, left.first))
+    lost = ~(error <= LOST * size) & ~(error <= LOST * abs(value))
+    return Derivative(value, error, right.value, right.error, left.value, left.error, lost)
 
 
 def ravel(arrays: Sequence[Any]) -> Vector:
@@ -213,6 +221,32 @@ def largest_step(x: Sequence[Any], v: Sequence[Any]) -> float:
     return float(2.0 ** np.floor(np.log2(2.0**-4 / fastest)))
 
 
+@dataclass(frozen=True)
+class Line:
+    """The points x + t v, for lists of arrays; `eps` is the rounding error of what is computed there."""
+
+    x: Sequence[Any]
+    v: Sequence[Any]
+    eps: float
+
+    def at(self, t: float) -> list[Any]:
+        """The point for t."""
+        return along(self.x, self.v, t)
+
+    def derivative(self, f: Callable[[float], Vector]) -> Derivative:
+        """The derivative at 0 of a function of t; where t leads to x itself nothing is known."""
+
+        def sample(t: float) -> Vector:
+            found = f(t)
+            return found if not t or self._moves(t) else np.full(found.shape, np.nan)
+
+        return derivative(sample, largest_step(self.x, self.v), self.eps)
+
+    def _moves(self, t: float) -> bool:
+        return any([np.any(a != b) for a, b in zip(self.at(t), self.x, strict=True)])
+
+
 def derivative_along(f: Callable[..., Sequence[Any]], x: Sequence[Any], v: Sequence[Any], eps: float) -> Derivative:
     """The derivative of ``f(*x)``, a list of arrays, along `v`; all as one vector."""
-    return derivative(lambda t: ravel(f(*along(x, v, t))), largest_step(x, v), eps)
+    line = Line(x, v, eps)
+    return line.derivative(lambda t: ravel(f(*line.at(t))))
