@@ -72,9 +72,10 @@ def check_grads(
 
     Notes
     -----
-    Differences are extrapolated (`numerical_jvp`), and what is allowed follows from their error estimates: first
-    derivatives of smooth functions are right to about 1e-9. A function of float32 is differenced in float64 if it
-    follows the dtype of its arguments. `f` must be deterministic.
+    Differences are extrapolated (`numerical_jvp`), and what is allowed follows from their error estimates, and from
+    how much rounding changes the function and its derivative: first derivatives of smooth functions are right to about
+    1e-9. A function of float32 is differenced in float64 if it follows the dtype of its arguments. `f` must be
+    deterministic, and able to run at points near `args`: single elements move by up to a sixteenth.
 
     Examples
     --------
