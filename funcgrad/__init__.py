@@ -11,6 +11,8 @@ step = fg.jit(fg.value_and_grad(loss))        # traced once, then run
 curvature = fg.hessian(loss)(params, x, y)    # any order, any nesting
 """
 
+import importlib
+
 from funcgrad import debug, errors, extend, implicit, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
 from funcgrad.api import (
     CustomVJPPrimal,
@@ -61,7 +63,12 @@ _PLANNED = {
 }
 
 
+_LATER = {"testing"}  # modules that few programs need, loaded when they are
+
+
 def __getattr__(name: str) -> object:
+    if name in _LATER:
+        return importlib.import_module(f"funcgrad.{name}")
     if name in _PLANNED:
         raise AttributeError(f"funcgrad.{name} is planned, and not there yet: {_PLANNED[name]}")
     raise AttributeError(f"module 'funcgrad' has no attribute {name!r}")
@@ -114,6 +121,7 @@ __all__ = [
     "show",
     "special",
     "stop_gradient",
+    "testing",
     "to_numba",
     "tree",
     "tree_util",

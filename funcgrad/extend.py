@@ -48,6 +48,7 @@ class Op:
         self.name = function_name(function)
         self._function = function
         self._signature = signature_of(function)
+        self.rules: dict[str, tuple[Rule, ...]] = {}  # what was given to each def_...
         self._shape: Rule | None = None
         self._primitive = p = Primitive(
             f"extend.{self.name}", Traits(kind="foreign", may_raise=True), function.__doc__ or "", listed=False
@@ -286,6 +287,7 @@ class Op:
 
     def _rule(self, slot: str, rule: Any) -> Rule:
         require_callable(rule, f"{self.name}.{slot}")
+        self.rules[slot] = (rule,)
         return rule  # type: ignore[no-any-return]
 
     def _given(self, slot: str, rules: Sequence[Any]) -> None:
@@ -294,6 +296,7 @@ class Op:
         for rule in rules:
             if rule is not None:
                 self._rule(slot, rule)
+        self.rules[slot] = tuple([r for r in rules if r is not None])
 
     def _count(self, slot: str, rules: Sequence[Any], args: Sequence[Any]) -> None:
         if len(rules) != len(args):

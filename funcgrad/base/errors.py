@@ -204,3 +204,33 @@ class LinearityError(FuncgradError, TypeError):
 
 class SingularMatrixError(FuncgradError, _LinAlgError):
     """A linear system whose matrix is singular."""
+
+
+class CheckError(FuncgradError, AssertionError):
+    """A check of `funcgrad.testing` found two results that differ.
+
+    Parameters
+    ----------
+    culprit
+        Which operation looks wrong, and how.
+    """
+
+    culprit: str | None
+
+    def __init__(
+        self, message: str, *, culprit: str | None = None, hint: str | None = None, source: Source | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, source=source)
+        self.culprit = culprit
+
+    def __str__(self) -> str:
+        first, *rest = super().__str__().split("\n")
+        return "\n".join([first, *([f"  culprit: {self.culprit}"] if self.culprit else []), *rest])
+
+
+class GradientError(CheckError):
+    """A derivative is not what differences, or another mode, say that it is."""
+
+
+class KinkError(CheckError):
+    """A derivative was checked at a point where the function has a kink, and so no derivative."""

@@ -1,0 +1,161 @@
+"""check_custom_rule: a function with rules of its own, against the function without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad.api import custom_gradient
+from funcgrad.api.rules import WithRules
+from funcgrad.api.tracing import boundary, function_name
+from funcgrad.base.errors import ArgumentError, CheckError, FuncgradError
+from funcgrad.base.source import Source
+from funcgrad.extend import Op
+from funcgrad.testing.compare import number, worst
+from funcgrad.testing.compiled import check_jit
+from funcgrad.testing.differences import ravel
+from funcgrad.testing.flat import Flat, element, flat_function, random_like
+from funcgrad.testing.gradients import MODES, check_grads
+from funcgrad.testing.probe import forward, subject
+from funcgrad.testing.rows import check_vmap
+
+ROWS = 3
+
+
+@boundary
+def check_custom_rule(
+    f: Callable[..., Any], args: Sequence[Any], order: int = 2, *, seed: int = 0, rtol: float | None = None
+) -> None:
+    """Raise unless the rules of `f` give the derivative that the function has without them.
+
+    Parameters
+    ----------
+    f
+        What `custom_jvp`, `custom_vjp`, `custom_gradient` or `extend.op` made.
+    args
+        The point: a tuple of arguments by position.
+    order
+        As for `check_grads`.
+    seed
+        Of the random directions.
+    rtol
+        What is allowed, relative to each element, as for `check_grads`.
+
+    Raises
+    ------
+    CheckError, GradientError, KinkError
+        The value that comes with the derivative is another one; the derivative is not that of the undecorated
+        function, or not what differences say (in all modes, up to `order`); or it changes under `jit` or `vmap`. The
+        message names the rules and their lines.
+
+    Examples
+    --------
+    >>> import numpy as np, funcgrad as fg
+    >>> from funcgrad.testing import check_custom_rule
+    >>> @fg.custom_vjp
+    ... def square(x):
+    ...     return x**2
+    >>> square.defvjp(lambda x: (x**2, x), lambda x, ct: (2 * x * ct,))
+    >>> check_custom_rule(square, (3.0,))
+    """
+    if not isinstance(f, WithRules | Op):
+        raise ArgumentError(
+            f"check_custom_rule takes what custom_jvp, custom_vjp or extend.op made, got {type(f).__name__}",
+            hint="check_grads(f, args) checks any function",
+        )
+    try:
+        flat = flat_function(f, args, None, "check_custom_rule")
+        rng = np.random.default_rng(seed)
+        if flat.x and flat.outputs:
+            _check_value(flat, rng)
+            _check_undecorated(f, flat, args, rng, rtol)
+        check_grads(f, args, order, seed=seed, rtol=rtol)
+        _check_transformed(flat, rng)
+    except CheckError as error:
+        raise _named(error, f) from None
+
+
+def _named(error: CheckError, f: Any) -> CheckError:
+    """The error, with the names of the rules; it points at the last of them, if at nothing yet."""
+    written = rules(f)
+    if error.culprit is None or not error.culprit.startswith(f"{kind(f)} of {f.name}"):
+        named = ", ".join([f"{name} ({source})" for name, source in written])
+        inner = f"; {error.culprit}" if error.culprit else ""
+        error.culprit = f"{kind(f)} of {f.name}, rule{'s'[: len(written) > 1]} {named}{inner}"
+    error.source = written[-1][1] if written else error.source
+    return error
+
+
+def kind(f: Any) -> str:
+    """What made a function with rules."""
+    return f.transform if isinstance(f, WithRules) else "extend.op"
+
+
+def rules(f: Any) -> list[tuple[str, Source]]:
+    """The user's functions that the rules consist of, and where each stands."""
+    if isinstance(f, Op):
+        found = [(slot, r) for slot, given in f.rules.items() for r in given if slot != "def_shape"]
+    else:
+        given = [*(getattr(f, "_written", None) or ()), *(getattr(f, "_rules", None) or ())] or [f.__wrapped__]
+        found = [(function_name(r), r) for r in given]
+    return [(name, Source(r.__code__, 0)) for name, r in found if hasattr(r, "__code__")]
+
+
+def _check_value(flat: Flat, rng: np.random.Generator) -> None:
+    """The value that comes with a derivative is the value."""
+    s = subject(flat)
+    plain = flat.values(flat.x)
+    found = [np.asarray(y) for y in flat.value_with_derivative()]
+    off = worst(found, ravel(plain), 0.0, s.tolerance)
+    if off is not None:
+        place = element(flat.outputs[off.output], plain[off.output].shape, off.element)
+        raise CheckError(
+            f"{flat.name}: under a derivative {place} is {number(off.found)}, but without {number(off.expected)}"
+        )
+
+
+def _check_undecorated(f: Any, flat: Flat, args: Sequence[Any], rng: np.random.Generator, rtol: float | None) -> None:
+    """The derivative by the rules against that of the function, where this can be traced."""
+    if isinstance(f, custom_gradient | Op):
+        return
+    s = subject(flat, rtol)
+    try:
+        bare = flat_function(f.__wrapped__, args, None, "check_custom_rule")
+        w = random_like(flat.values(flat.x), rng)
+        expected = bare.reverse(w)
+    except FuncgradError:  # the function itself cannot be differentiated: that is what rules are for
+        return
+    v = random_like(flat.x, rng)
+    dots = forward(flat, v)
+    pairs = [("the cotangent of ", flat.names, flat.reverse(w), expected)]
+    if dots is not None:
+        pairs.append(("the tangent of ", flat.outputs, dots, bare.forward(v)))
+    for what, names, found, given in pairs:
+        off = worst(found, ravel(given), 0.0, s.tolerance)
+        if off is not None:
+            place = element(what + names[off.output], np.shape(found[off.output]), off.element)
+            raise CheckError(
+                f"{flat.name}: by the rule {place} is {number(off.found)}, "
+                f"but by the function without it {number(off.expected)}"
+            )
+
+
+def _check_transformed(flat: Flat, rng: np.random.Generator) -> None:
+    """The derivatives under jit and vmap are the derivatives."""
+    values = flat.values(flat.x)
+    for mode in MODES:
+        derived = flat.derived(mode, random_like(flat.x if mode == "fwd" else values, rng))
+        if mode == "fwd" and forward(flat, random_like(flat.x, rng)) is None:
+            continue
+        derived.call.__name__ = f"{mode} of {flat.name}"
+        check_jit(derived.call, tuple(flat.x))
+    stacked = [np.stack([np.asarray(x)] * ROWS) for x in flat.x]
+    rows = [x + x * _wiggle(x.shape) for x in stacked]
+    check_vmap(flat.call, tuple([r.astype(x.dtype) for r, x in zip(rows, stacked, strict=True)]))
+
+
+def _wiggle(shape: tuple[int, ...]) -> Any:
+    """Row i is i percent larger."""
+    return 0.01 * np.arange(shape[0]).reshape((-1,) + (1,) * (len(shape) - 1))

@@ -1,0 +1,261 @@
+"""Numerical derivatives: differences, extrapolated to step zero, with an estimate of their error.
+
+    g'(0) = (g(h) - g(-h)) / 2h + c h² + ...
+
+Steps shrink by a factor of four, and the terms in h², h⁴, ... are eliminated one after the other. Every entry of the
+table so made is compared with its neighbours, which says how far to trust it; to that comes what rounding can do at
+that step. Each element of the result takes the entry that is trusted most. The differences of either side are
+extrapolated from the same values: where they disagree, the function has a kink.
+
+References
+----------
+C. J. F. Ridders, "Accurate computation of F'(x) and F'(x)F''(x)", Advances in Engineering Software 4 (1982) 75-76.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SHRINK = 4
+LEVELS = 27  # steps between 2**-4 and 2**-56
+BETWEEN = 0.2887  # a step between two others, and no simple fraction of them
+COLUMNS = 6
+DIGITS = 0.01  # a relative error below which a number has digits at all
+
+EPS = 2.0**-52
+ROUGH = (1.0 * 2.0**-42, 1.3125 * 2.0**-41, 1.6875 * 2.0**-40)  # steps between which nothing but rounding changes
+LOST = 0.05  # a relative error above which nothing is known
+CLEAN = 1e-9  # the relative noise of a function above which it is no wonder that nothing is known
+
+Vector = Any
+Sample = Callable[[float], Vector]
+
+
+class Table:
+    """Differences for smaller and smaller steps, extrapolated; the best entry of each element.
+
+    Parameters
+    ----------
+    order
+        The power of the step in which the error of a difference is a series: 2 for central ones, 1 for one-sided ones.
+    """
+
+    def __init__(self, order: int) -> None:
+        self.order = order
+        self.row: list[Vector] = []
+        self.last: Vector = None  # the difference before the last one
+        self.value: Vector = None
+        self.error: Vector = None
+        self.first: Vector = None  # the size of the first difference
+        self.steepest: Vector = None  # the largest difference so far
+        self.still: Vector = True  # which elements have not moved so far
+
+    def add(self, difference: Vector, noise: Vector) -> None:
+        """Take in the difference for the next step, which rounding may have changed by `noise`."""
+        new = [difference]
+        self.last = self.row[0] if self.row else difference
+        if self.value is None:
+            self.value, self.error = difference, np.full(difference.shape, np.inf)
+            self.steepest = np.zeros(difference.shape)
+            self.first = abs(difference)
+        self.still = self.still & (difference == 0)
+        self.steepest = np.fmax(self.steepest, np.where(np.isfinite(difference), abs(difference), 0.0))
+        noise = noise + EPS * self.steepest
+        for j, old in enumerate(self.row[: COLUMNS - 1]):
+            gain = float(SHRINK) ** (self.order * (j + 1)) - 1
+            entry = new[j] + (new[j] - old) / gain
+            self._offer(entry, np.maximum(abs(entry - new[j]), abs(entry - old)) + noise)
+            new.append(entry)
+        self.row = new
+
+    def _offer(self, value: Vector, error: Vector) -> None:
+        finite = np.isfinite(value) & np.isfinite(error)
+        error = np.where(finite, error, np.inf)
+        relative, best = self._relative(value, error), self.relative
+        digits = np.minimum(relative, best) < DIGITS
+        better = finite & np.where(digits, relative < best, error < self.error)
+        self.value = np.where(better, value, self.value)
+        self.error = np.where(better, error, self.error)
+
+    @staticmethod
+    def _relative(value: Vector, error: Vector) -> Vector:
+        return error / np.maximum(abs(value), np.finfo(float).tiny)
+
+    @property
+    def relative(self) -> Vector:
+        """The error relative to the value."""
+        return self._relative(self.value, self.error)
+
+    def settled(self, noise: Vector) -> bool:
+        """Whether no smaller step, with that much noise, can be better."""
+        return bool(((noise >= self.error) & (self.still | (self.relative < DIGITS))).all())
+
+    def confirmed(self, difference: Vector, noise: Vector) -> bool:
+        """Whether the last step, and one that is no fraction of the others, roughly agree; if not, all is forgotten.
+
+        Steps that are multiples of the period of an oscillation do not see it.
+        """
+        off, other = abs(self.row[0] - self.value), abs(difference - self.value)
+        near = 0.1 * abs(self.value) + 10 * noise
+        good = off <= near + 0.1 * abs(self.row[0]) + 0.5 * abs(self.row[0] - self.last)
+        good &= other <= near + 0.1 * abs(difference) + off
+        self.error = np.where(good, self.error, np.inf)
+        return bool(good.all())
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """The derivative of a function of one real number, with error estimates; central, and from either side.
+
+    `lost` says where differences do not converge: at a jump, an infinite slope, or among values that are not finite;
+    `murky` where rounding leaves few digits.
+    """
+
+    value: Vector
+    error: Vector
+    right: Vector
+    right_error: Vector
+    left: Vector
+    left_error: Vector
+    lost: Vector
+    murky: Vector
+
+    @property
+    def kinks(self) -> Vector:
+        """Where the two sides disagree by more than their errors."""
+        gap = abs(self.right - self.left)
+        known = np.isfinite(self.right_error) & np.isfinite(self.left_error)
+        errors = np.where(known, self.right_error + self.left_error, np.inf)
+        return gap > 20 * errors + np.where(self.murky, 0.1, 1e-7) * (abs(self.right) + abs(self.left))
+
+    @property
+    def singular(self) -> Vector:
+        """Where there is no derivative that differences could find: a kink, or they do not converge."""
+        return self.kinks | self.lost
+
+
+def derivative(g: Sample, start: float, eps: float, noise: Vector = 0.0) -> Derivative:
+    """The derivative of `g` at 0.
+
+    Parameters
+    ----------
+    g
+        Takes a float, returns a vector.
+    start
+        The largest step.
+    eps
+        The relative rounding error of the values of `g`.
+    noise
+        How much rounding on the way changes these values at least.
+    """
+    central, right, left = tables = Table(2), Table(1), Table(1)
+    with np.errstate(all="ignore"):
+        middle = g(0.0)
+        rough = np.fmax(noise, _roughness(g, middle, start))
+        h = start
+        for level in range(LEVELS):
+            steps, blur = _steps(g, middle, h, eps, rough)
+            for table, step in zip(tables, steps, strict=True):
+                table.add(step, blur)
+            if level >= COLUMNS - 2 and all([t.settled(SHRINK * blur) for t in tables]):
+                steps, blur = _steps(g, middle, h * BETWEEN, eps, rough)
+                if all([t.confirmed(step, blur) for t, step in zip(tables, steps, strict=True)]):
+                    break
+            h /= SHRINK
+        return _chosen(central, right, left, abs(middle), noise)
+
+
+def _steps(g: Sample, middle: Vector, h: float, eps: float, rough: Vector) -> tuple[tuple[Vector, ...], Vector]:
+    """The differences for one step, central and of either side, and what rounding may do to them."""
+    above, below = g(h), g(-h)
+    sizes = [np.where(np.isfinite(y), abs(y), 0.0) for y in (above, below, middle)]
+    size = np.maximum(eps * sum(sizes), rough)
+    return ((above - below) / (2 * h), (above - middle) / h, (middle - below) / h), size / h
+
+
+def _roughness(g: Sample, middle: Vector, start: float) -> Vector:
+    """How much rounding changes the values of `g`, from second differences for steps that only rounding can see."""
+    found = np.zeros(middle.shape)
+    for factor in ROUGH:
+        second = abs(g(start * factor) - 2 * middle + g(-start * factor))
+        found = np.fmax(found, np.where(np.isfinite(second), second, 0.0))
+    return found
+
+
+def _chosen(central: Table, right: Table, left: Table, size: Vector, noise: Vector) -> Derivative:
+    """Central differences; where there are none, because the function ends at the point, those of one side."""
+    value, error = central.value, central.error
+    for side in (right, left):
+        known = side.error <= DIGITS * np.fmax(abs(side.value), side.first)
+        missing = ~np.isfinite(error) & known
+        value, error = np.where(missing, side.value, value), np.where(missing, side.error, error)
+    size = np.fmax(size, np.fmax(right.first, left.first))
+    murky = noise > CLEAN * size
+    lost = ~(error <= LOST * size) & ~(error <= LOST * abs(value)) & ~murky
+    return Derivative(value, error, right.value, right.error, left.value, left.error, lost, murky)
+
+
+def ravel(arrays: Sequence[Any]) -> Vector:
+    """Arrays as one vector, in double precision."""
+    if not arrays:
+        return np.zeros(0)
+    return np.concatenate([np.asarray(a).ravel().astype(np.result_type(a, np.float64)) for a in arrays])
+
+
+def along(x: Sequence[Any], v: Sequence[Any], t: float) -> list[Any]:
+    """x + t v, of the kinds of the elements of x."""
+    return [_moved(a, b, t) for a, b in zip(x, v, strict=True)]
+
+
+def _moved(a: Any, b: Any, t: float) -> Any:
+    if type(a) in (float, complex):
+        return a + t * type(a)(b)
+    a = np.asarray(a)
+    return np.asarray(a + np.asarray(t * np.asarray(b)).astype(a.dtype), a.dtype)[()]
+
+
+def largest_step(x: Sequence[Any], v: Sequence[Any]) -> float:
+    """The largest t, a power of two, for which x + t v changes no element by more than a sixteenth (or 1/16)."""
+    pairs = [(abs(a), abs(b)) for a, b in zip(map(np.asarray, x), map(np.asarray, v), strict=True) if a.size]
+    fastest = max([float((b / np.maximum(a, 1.0)).max()) for a, b in pairs], default=0.0)
+    if not fastest or not np.isfinite(fastest):
+        return 2.0**-4
+    return float(2.0 ** np.floor(np.log2(2.0**-4 / fastest)))
+
+
+@dataclass(frozen=True)
+class Line:
+    """The points x + t v, for lists of arrays; `eps` and `noise` are the rounding errors of what is computed there."""
+
+    x: Sequence[Any]
+    v: Sequence[Any]
+    eps: float
+    noise: Vector = 0.0
+
+    def at(self, t: float) -> list[Any]:
+        """The point for t."""
+        return along(self.x, self.v, t)
+
+    def derivative(self, f: Callable[[float], Vector]) -> Derivative:
+        """The derivative at 0 of a function of t; where t leads to x itself nothing is known."""
+
+        def sample(t: float) -> Vector:
+            found = f(t)
+            return found if not t or self._moves(t) else np.full(found.shape, np.nan)
+
+        return derivative(sample, largest_step(self.x, self.v), self.eps, self.noise)
+
+    def _moves(self, t: float) -> bool:
+        return any([np.any(a != b) for a, b in zip(self.at(t), self.x, strict=True)])
+
+
+def derivative_along(
+    f: Callable[..., Sequence[Any]], x: Sequence[Any], v: Sequence[Any], eps: float, noise: Vector = 0.0
+) -> Derivative:
+    """The derivative of ``f(*x)``, a list of arrays, along `v`; all as one vector."""
+    line = Line(x, v, eps, noise)
+    return line.derivative(lambda t: ravel(f(*line.at(t))))

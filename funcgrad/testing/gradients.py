@@ -1,0 +1,264 @@
+"""check_grads: the derivatives of a function at a point, in all modes and orders, against differences of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from funcgrad.api.tracing import boundary
+from funcgrad.base.errors import ArgumentError, ForwardModeError, GradientError, KinkError, doing
+from funcgrad.testing.compare import number, uncertain
+from funcgrad.testing.culprits import find_culprit
+from funcgrad.testing.differences import Derivative
+from funcgrad.testing.flat import Flat, element, flat_function, random_like
+from funcgrad.testing.kinks import find_kink, worst_of
+from funcgrad.testing.probe import Finding, Subject, forward, probe, subject
+
+MODES = ("fwd", "rev")
+ALONE = 16  # as many arguments are also moved one by one
+
+
+@boundary
+def check_grads(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    order: int = 2,
+    modes: Sequence[str] = MODES,
+    *,
+    kwargs: dict[str, Any] | None = None,
+    seed: int = 0,
+    directions: int = 2,
+    full: bool = False,
+    rtol: float | None = None,
+    atol: float | None = None,
+    kinks: str = "raise",
+) -> None:
+    """Raise `GradientError` unless the derivatives of `f` at `args` are those that differences of it have.
+
+    Parameters
+    ----------
+    f
+        Takes and returns pytrees of arrays. Integers are left as they are.
+    args, kwargs
+        The point: a tuple of arguments by position, and a dict.
+    order
+        Up to which order. Orders above 1 are checked in all sequences of `modes`, as the first derivatives of
+        derivatives.
+    modes
+        ``"fwd"``, ``"rev"``, or both. Where a `custom_vjp` is in the way of forward mode, only reverse mode is checked.
+    seed
+        Of the random directions.
+    directions
+        Along how many random directions all arguments are moved together; at first order each is moved alone too.
+    full
+        Move every element of every argument alone instead.
+    rtol, atol
+        What is allowed beyond the estimated error of the differences, relative to each element and absolutely. Default:
+        1e-9 relative (3e-5 for float32, 3e-2 for float16).
+    kinks
+        ``"raise"``: `KinkError` if along one of the directions the function has a kink at the point, or differences do
+        not converge. ``"skip"``: such a direction is not checked.
+
+    Raises
+    ------
+    GradientError
+        A derivative is wrong. Says which one: the elements of argument and result, modes and order, what was found and
+        what differences say; and which operation at which of your lines has the wrong derivative if it is alone.
+    KinkError
+        The point is on a kink. Says of which operation.
+
+    Notes
+    -----
+    Differences are extrapolated (`numerical_jvp`), and what is allowed follows from their error estimates, and from
+    how much rounding changes the function and its derivative: first derivatives of smooth functions are right to about
+    1e-9. A function of float32 is differenced in float64 if it follows the dtype of its arguments. `f` must be
+    deterministic, and able to run at points near `args`: single elements move by up to a sixteenth.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from funcgrad.testing import check_grads
+    >>> check_grads(lambda x, y: np.sum(np.sin(x) * y), (np.array([0.5, 1.0]), 2.0))
+    """
+    checker = Checker(_modes(modes), np.random.default_rng(seed), directions, full, rtol, atol, _kinks(kinks))
+    if not isinstance(order, int | np.integer) or order < 1:
+        raise ArgumentError(f"check_grads: order is 1 or more, got {order!r:.60}")
+    flat = flat_function(f, args, kwargs, "check_grads")
+    with doing(f"checking the derivatives of {flat.name}"):
+        checker.check(flat, int(order))
+
+
+def _modes(modes: Any) -> tuple[str, ...]:
+    modes = (modes,) if isinstance(modes, str) else tuple(modes)
+    if not modes or not set(modes) <= set(MODES):
+        raise ArgumentError(f"check_grads: modes are 'fwd' and 'rev', got {modes!r:.60}")
+    return modes
+
+
+def _kinks(kinks: Any) -> str:
+    if kinks not in ("raise", "skip"):
+        raise ArgumentError(f"check_grads: kinks is 'raise' or 'skip', got {kinks!r:.60}")
+    return str(kinks)
+
+
+@dataclass(frozen=True)
+class Checker:
+    """What to check, and how; the parameters are those of `check_grads`."""
+
+    modes: tuple[str, ...]
+    rng: np.random.Generator
+    directions: int
+    full: bool
+    rtol: float | None
+    atol: float | None
+    kinks: str
+
+    def check(self, flat: Flat, order: int) -> None:
+        """Check the first derivative of a function, and if more are wanted those of its derivatives."""
+        values = flat.values(flat.x)
+        if not sum([np.size(a) for a in flat.x]) or not sum([y.size for y in values]):
+            return
+        modes = self._available(flat)
+        s = subject(flat, self.rtol, self.atol)
+        for v in self._directions(flat):
+            w = random_like(values, self.rng)
+            d = s.differences(v)
+            if d.singular.any():
+                if self.kinks == "raise":
+                    raise kink_error(flat, v, d)
+                continue
+            finding = probe(s, v, w, d, modes)
+            if finding is not None:
+                raise gradient_error(s, finding, v, w)
+        for mode in modes if order > 1 else ():
+            along = random_like(flat.x if mode == "fwd" else values, self.rng)
+            self.check(flat.derived(mode, along), order - 1)
+
+    def _available(self, flat: Flat) -> tuple[str, ...]:
+        """The modes that the function has."""
+        if "fwd" not in self.modes or forward(flat, random_like(flat.x, np.random.default_rng(0))) is not None:
+            return self.modes
+        if self.modes == ("fwd",):
+            raise ForwardModeError(
+                f"{flat.name} contains a custom_vjp, which has no forward mode", hint='check_grads(..., modes=("rev",))'
+            )
+        return ("rev",)
+
+    def _directions(self, flat: Flat) -> Iterator[list[Any]]:
+        if self.full:
+            for k, a in enumerate(flat.x):
+                for i in range(np.size(a)):
+                    yield basis(flat.x, k, i)
+            return
+        for i in range(self.directions):
+            yield random_like(flat.x, self.rng, scaled=i % 2 == 1)
+        if not flat.modes and 1 < len(flat.x) <= ALONE:
+            for k, v in enumerate(random_like(flat.x, self.rng, scaled=True)):
+                if np.size(v):
+                    yield [v if i == k else np.zeros_like(a)[()] for i, a in enumerate(flat.x)]
+
+
+def basis(arrays: Sequence[Any], k: int, i: int) -> list[Any]:
+    """Zeros like the arrays, with a one at element `i` of array `k`."""
+    out = [np.zeros_like(np.asarray(a)) for a in arrays]
+    out[k].flat[i] = 1
+    return [a[()] for a in out]
+
+
+# -- what to say
+
+
+def sequence(flat: Flat, mode: str) -> str:
+    """``rev over fwd, order 2``"""
+    return f"{' over '.join([mode, *flat.modes[::-1]])}, order {len(flat.modes) + 1}"
+
+
+def gradient_error(s: Subject, finding: Finding, v: Sequence[Any], w: Sequence[Any]) -> GradientError:
+    """The error for a wrong derivative, narrowed down to one element of an argument and one of the results."""
+    flat = s.flat
+    v, w, finding = narrowed(s, finding, v, w)
+    argument = _only(flat.names, v) or "all arguments together"
+    if finding.output is not None and finding.element is not None:
+        output = element(flat.outputs[finding.output], np.shape(flat.values(flat.x)[finding.output]), finding.element)
+    else:
+        output = _only(flat.outputs, w) or "all results together"
+    message = (
+        f"{sequence(flat, finding.mode)}: the derivative of {output} in {argument} is {number(finding.found)}, "
+        f"but should be {uncertain(finding.expected, finding.error)}"
+    )
+    culprit = find_culprit(flat)
+    if culprit is None:
+        return GradientError(f"{flat.name}: {message}", hint="no single operation has a wrong derivative alone")
+    return GradientError(f"{flat.name}: {message}", culprit=str(culprit), source=culprit.source)
+
+
+def _only(names: Sequence[str], arrays: Sequence[Any]) -> str | None:
+    """The name of the only element that is not zero."""
+    places = [(k, int(i)) for k, a in enumerate(arrays) for i in np.flatnonzero(np.asarray(a))]
+    if len(places) != 1:
+        return None
+    k, i = places[0]
+    return element(names[k], np.shape(arrays[k]), i)
+
+
+def narrowed(s: Subject, finding: Finding, v: Sequence[Any], w: Sequence[Any]) -> tuple[list[Any], list[Any], Finding]:
+    """A direction (and, of reverse mode, a weight) with a single element along which the derivative is wrong too."""
+    modes = MODES if finding.mode == "rev" else ("fwd",)
+
+    def wrong(v: Sequence[Any], w: Sequence[Any]) -> Finding | None:
+        found = probe(s, v, w, s.differences(v), modes)
+        return found if found is not None and found.mode == finding.mode else None
+
+    v, finding = halved(v, finding, lambda part: wrong(part, w))
+    if finding.mode == "rev":
+        w, finding = halved(w, finding, lambda part: wrong(v, part))
+    return list(v), list(w), finding
+
+
+def halved(
+    arrays: Sequence[Any], finding: Finding, wrong: Callable[[list[Any]], Finding | None]
+) -> tuple[list[Any], Finding]:
+    """Halve what is not zero in `arrays` as long as one of the halves is wrong; what is left has ones."""
+    places = [(k, int(i)) for k, a in enumerate(arrays) for i in np.flatnonzero(np.asarray(a))]
+    arrays = list(arrays)
+    while len(places) > 1:
+        half = len(places) // 2
+        for part in (places[:half], places[half:]):
+            kept = only_at(arrays, part)
+            found = wrong(kept)
+            if found is not None:
+                arrays, places, finding = kept, part, found
+                break
+        else:
+            return arrays, finding
+    one = basis(arrays, *places[0])
+    found = wrong(one)
+    return (arrays, finding) if found is None else (one, found)
+
+
+def only_at(arrays: Sequence[Any], places: Sequence[tuple[int, int]]) -> list[Any]:
+    """The arrays, with zeros everywhere but at these places."""
+    out = [np.zeros_like(np.asarray(a)) for a in arrays]
+    for k, i in places:
+        out[k].flat[i] = np.asarray(arrays[k]).flat[i]
+    return [a[()] for a in out]
+
+
+def kink_error(flat: Flat, v: Sequence[Any], d: Derivative) -> KinkError:
+    """The error for a point where the function has no derivative: the two sides disagree, or differences diverge."""
+    i = worst_of(d)
+    order = len(flat.modes) + 1
+    of = "" if order == 1 else f", and so {'no second derivative' if order == 2 else f'no derivative of order {order}'}"
+    found = find_kink(flat, v)
+    where = flat.name if found is None else found
+    if d.kinks[i]:
+        said = f"this point sits on a kink of {where}{of}"
+        why = f"along a random direction it is {number(d.right[i])} to one side, {number(d.left[i])} to the other"
+    else:
+        said = f"differences do not converge at this point, because of {where}{of}"
+        why = "there is a jump, an infinite slope, or no finite value"
+    hint = f'{why}; check another point, or kinks="skip"'
+    return KinkError(said, hint=hint, source=None if found is None else found.source)

@@ -1,0 +1,90 @@
+"""Points on a kink: no rule is blamed, and the operation is named."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import funcgrad as fg
+from funcgrad.errors import KinkError
+from funcgrad.testing import check_grads
+
+
+def distance(x: Any) -> Any:
+    return np.linalg.norm(x)
+
+
+def hinge(x: Any, y: Any) -> Any:
+    margin = 1 - x * y
+    return np.sum(np.maximum(margin, 0.0))
+
+
+KINKS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
+    "maximum": (lambda a, b: np.maximum(a, b), (np.array([1.0, 2.0]), np.array([3.0, 2.0])),
+                "a kink of maximum at test_kinks.py:L (element 1: operands a - b = 0)"),
+    "minimum": (lambda a: np.minimum(a, 1.5), (1.5,), "a kink of minimum at test_kinks.py:L (operands a - 1.5 = 0)"),
+    "abs": (lambda x: np.sum(np.abs(np.sin(x))), (np.array([1.0, 0.0]),),
+            "a kink of abs at test_kinks.py:L (element 1: operand 0)"),
+    "abs of an argument": (np.abs, (0.0,), "a kink of abs at test_kinks.py:L (operand 0)"),
+    "where": (lambda x: np.where(x > 1, x, 1.0), (np.array([0.5, 1.0]),),
+              "a kink of select at test_kinks.py:L (element 1: its condition, gt at test_kinks.py:L, changes there)"),
+    "clip": (lambda x: np.clip(x, -1.0, 1.0), (np.array([-1.0, 2.0]),),
+             "a kink of maximum at test_kinks.py:L (element 0: operands x - -1 = 0)"),
+    "hinge": (hinge, (np.array([0.5, 2.0]), np.array([1.0, 0.5])),
+              "a kink of maximum at test_kinks.py:L (element 1: operands 0 - 0 = 0)"),
+    "max": (lambda x: np.max(x), (np.array([1.0, 2.0, 2.0]),), "a kink of reduce_max at test_kinks.py:L"),
+    "norm": (distance, (np.zeros(2),), "a kink of select at test_kinks.py:L"),
+    "relu": (fg.nn.relu, (0.0,), " at test_kinks.py:L"),
+    "in scan": (lambda x: fg.lax.scan(lambda c, xi: (np.maximum(c, xi) * 2, None), 0.5, x)[0],
+                (np.array([0.1, 1.0, 0.3]),), "a kink of maximum at test_kinks.py:L (trip 1, operands 1 - 1 = 0)"),
+    "in jit": (fg.jit(lambda x: np.sum(np.abs(x - 1.0))), (np.array([1.0, 2.0]),),
+               "a kink of abs at test_kinks.py:L (element 0: operand 0)"),
+    "in cond": (lambda x: fg.lax.cond(x > 0, lambda x: np.abs(x - 1), np.cos, x), (1.0,),
+                "a kink of abs at test_kinks.py:L (branch 1, operand 0)"),
+    "of the derivative": (lambda x: x * np.abs(x), (0.0,),
+                          "a kink of abs at test_kinks.py:L (operand 0), and so no second derivative"),
+    "a jump": (lambda x: np.floor(x) + x, (2.0,), "because of floor at test_kinks.py:L (operand x)"),
+    "a jump of the derivative": (lambda x: fg.stop_gradient(np.floor(x)) * x, (2.0,), "because of floor at test_kinks"),
+    "an infinite slope": (lambda x: np.sum(np.sqrt(x)), (np.array([1.0, 0.0]),), "because of sqrt at test_kinks.py:L"),
+    "the end of the domain": (np.arccos, (1.0,), "because of arccos at test_kinks.py:L"),
+    "in Python": (lambda x: x if x > 1 else 2 * x - 1, (1.0,), "a kink of f\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_a_kink_is_named(name: str) -> None:
+    f, args, said = KINKS[name]
+    with pytest.raises(KinkError) as caught:
+        check_grads(f, args)
+    message = str(caught.value)
+    assert message.startswith(("this point sits on a kink of ", "differences do not converge at this point, "))
+    assert said in re.sub(r"py:\d+", "py:L", message), message
+
+
+def test_the_line_is_that_of_the_operation() -> None:
+    with pytest.raises(KinkError) as caught:
+        check_grads(hinge, (np.array([0.5, 2.0]), np.array([1.0, 0.5])))
+    assert "return np.sum(np.maximum(margin, 0.0))" in str(caught.value)
+
+
+def test_directions_with_kinks_can_be_left_out() -> None:
+    for f, args, _ in KINKS.values():
+        check_grads(f, args, kinks="skip")
+    f = lambda x, y: np.abs(x) + fg.stop_gradient(y) * y  # what is wrong in other directions is still found
+    with pytest.raises(fg.errors.GradientError, match="in y is 2"):
+        check_grads(f, (0.0, 2.0), kinks="skip")
+
+
+def test_smooth_points_of_functions_with_kinks_pass() -> None:
+    x = np.random.default_rng(0).normal(size=20)
+    for f in (np.abs, fg.nn.relu, distance, lambda x: np.max(x), lambda x: np.clip(x, -1, 1)):
+        check_grads(f, (x,))
+
+
+def test_strong_curvature_is_no_kink() -> None:
+    check_grads(lambda x: np.sqrt(x**2 + 1e-8), (1e-5,))
+    check_grads(lambda x: np.logaddexp(0.0, 1e4 * x), (1e-5,))
+    check_grads(lambda x: np.tanh(1e6 * x), (1e-7,))
