@@ -14,11 +14,11 @@ from collections.abc import Callable
 import numpy as np
 
 from funcgrad.lowering import blas, tile
-from funcgrad.lowering.builder import Shared
 from funcgrad.lowering.layout import contiguous
 from funcgrad.lowering.machine import compile_object, header, load
 from funcgrad.lowering.schedule import Product
 from funcgrad.lowering.stages import this_target
+from funcgrad.lowering.values import Shared
 
 SIZES = [
     *[(n, n, n) for n in (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32)],

@@ -17,8 +17,9 @@ import llvmlite.binding as llvm
 import numpy as np
 import scipy.special
 
-from funcgrad.lowering.builder import Builder, Target
+from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.stages import this_target
+from funcgrad.lowering.values import Target
 from funcgrad.ops import vecmath
 
 N = 1000

@@ -10,10 +10,12 @@ import numpy as np
 
 from funcgrad.api.tracing import Traced
 from funcgrad.base import tree
+from funcgrad.core.ir import Equation, Stack, subprograms
 from funcgrad.lowering import executable
 from funcgrad.lowering.entry_layout import available
 from funcgrad.lowering.entry_table import Leaf, Native, Spec, Static, Tree, prepare, tree_of
-from funcgrad.lowering.schedule import Loop, Product, schedule
+from funcgrad.lowering.kernels import Control, Loop, Product
+from funcgrad.lowering.schedule import schedule
 
 LONG = 50_000  # operations: some 20 µs, from which on other threads run meanwhile
 
@@ -83,4 +85,14 @@ def _operations(program: Any) -> int:
             total += prod(k.shape) * (len(k.equations) + len(k.reductions) + len(k.writes))
         elif isinstance(k, Product):
             total += prod(k.x.shape) * k.y.shape[2] // 4
+        elif isinstance(k, Control):
+            total += _work(k.equation)
     return total
+
+
+def _work(e: Equation) -> int:
+    """Elements that an equation makes, in all trips of a loop; one without a known number of trips may be long."""
+    own = sum([v.aval.size for v in e.outputs if not isinstance(v.aval, Stack)])
+    inner = sum([_work(f) for _, body in subprograms(e) for f in body.equations])
+    trips = e.params.get("length", 1)
+    return own + inner * trips if trips is not None else LONG + 1

@@ -18,6 +18,7 @@ from funcgrad.core.ir import Atom, Equation, Stack, Var
 
 DELAY = 4  # how many steps back a step may read
 LITERAL = -1
+PERIODS = 64  # the most periods of equal operations that one step is made of
 
 Place = tuple[int, int]
 """An equation of the step, and which of its outputs."""
@@ -94,6 +95,7 @@ def find_steps(equations: Sequence[Equation], begin: int, period: int, length: i
     None if what they read does not follow the pattern.
     """
     reads = _Reads(equations, begin, begin + length)
+    period *= _multiple(reads.table(begin, period, length // period), period * reads.width)
     table = reads.table(begin, period, length // period)
     modes = reads.modes(table, period)
     if modes is None:
@@ -145,6 +147,17 @@ class _Reads:
         if (np.maximum(a, b)[other] >= LITERAL).any():
             return None
         return np.where(same, 0, np.where(moves, 1, 2))
+
+
+def _multiple(table: Any, distance: int) -> int:
+    """How many of these periods make up a step: the least number after which what is read follows the pattern."""
+    quarter = len(table) // 4
+    middle = table[quarter : len(table) - quarter]
+    for m in range(1, min(PERIODS, len(middle) // 2) + 1):
+        a, b = middle[:-m], middle[m:]
+        if ((a == b) | (b - a == m * distance) | ((a < LITERAL) & (b < LITERAL))).all():
+            return m
+    return 1
 
 
 def _best_cut(reads: _Reads, table: Any, modes: Any, begin: int, period: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var, make_aval
 from funcgrad.lowering.buffers import layout
-from funcgrad.lowering.builder import Builder, Shared, Target, Value
+from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.kernels import Control, Schedule
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.nests import STATUS, KernelText
@@ -30,6 +30,7 @@ from funcgrad.lowering.registers.stacks import (
     store_stack,
 )
 from funcgrad.lowering.schedule import schedule
+from funcgrad.lowering.values import Shared, Target, Value
 
 Call = tuple[str, tuple[Any, ...]]
 T = TypeVar("T", bound=Owned)

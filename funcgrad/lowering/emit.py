@@ -18,7 +18,7 @@ from funcgrad.core.ir import Aval, Equation, Program, Stack, Var
 from funcgrad.lowering import blas, tile
 from funcgrad.lowering.bodies import BodyKernels, fits_in_kernels
 from funcgrad.lowering.buffers import Layout, layout
-from funcgrad.lowering.builder import Builder, Shared, Target
+from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.donation import copied, in_place, updates
 from funcgrad.lowering.foreign import foreign_text
 from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, Schedule, Walk, touched
@@ -28,6 +28,7 @@ from funcgrad.lowering.registers.kernel import control_text
 from funcgrad.lowering.registers.kinds import fits
 from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED, Growing, hand_over, need_copy
 from funcgrad.lowering.schedule import CONTROL, schedule
+from funcgrad.lowering.values import Shared, Target
 from funcgrad.lowering.walks import scatter_text, walk_text
 from funcgrad.ops.scalar import ELEMENTS
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from funcgrad.core.ir import Aval, Equation, Var, make_aval, static_key
 from funcgrad.core.primitive import Compiled
-from funcgrad.lowering.builder import Shared
 from funcgrad.lowering.layout import View, contiguous
 from funcgrad.lowering.nests import STATUS, KernelText
+from funcgrad.lowering.values import Shared
 
 DONE = 0x66756E6367726164
 """What a call that went well returns; no function that broke off leaves this number by chance."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from funcgrad.base.dtypes import INT, Dtype
 from funcgrad.core.ir import Atom, Equation, Literal, Var
-from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
+from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.kernels import Loop, window_of
 from funcgrad.lowering.layout import View, row_major
 from funcgrad.lowering.nests import (
@@ -33,6 +33,7 @@ from funcgrad.lowering.nests import (
     repeat,
     when,
 )
+from funcgrad.lowering.values import Shared, Target, Value, constant, make_type
 from funcgrad.ops.reductions import Reduction, block, few
 from funcgrad.ops.scalar import convert, element_of
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from funcgrad.base.dtypes import Dtype
 from funcgrad.core.ir import Literal, Shape, Var
-from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
+from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.kernels import Start
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.ordering import ordered
+from funcgrad.lowering.values import Shared, Target, Value, constant, make_type
 from funcgrad.ops.scalar import element_of
 
 I64 = make_type("i64")

@@ -9,10 +9,10 @@ from typing import Any
 from funcgrad.base.errors import FuncgradError, UnsupportedError
 from funcgrad.base.source import Source
 from funcgrad.core.ir import Equation, Literal, Program, Var, can_raise, subprograms
-from funcgrad.lowering.builder import Target
 from funcgrad.lowering.emit import Module, emit, native_form, native_type
 from funcgrad.lowering.machine import assembly, header, host
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.values import Target
 
 
 def this_target() -> Target:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from funcgrad.core.ir import Atom, Literal, Var
-from funcgrad.lowering.builder import Shared, Target, Value, constant, make_type
 from funcgrad.lowering.kernels import Scatter, Walk
 from funcgrad.lowering.layout import View, contiguous
 from funcgrad.lowering.nests import I64, Access, Carries, KernelText, NestEmitter, nest, repeat
+from funcgrad.lowering.values import Shared, Target, Value, constant, make_type
 from funcgrad.ops.scalar import element_of
 
 

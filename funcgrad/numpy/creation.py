@@ -45,6 +45,16 @@ def tracing() -> bool:
     return type(current()) is Trace
 
 
+def _in_body() -> bool:
+    """Whether this is the body of a jit or a loop."""
+    return tracing() and not current().shows
+
+
+def _recorded(x: Any) -> Any:
+    """An array; in a body it becomes a constant of the Program, with all that traced arrays have."""
+    return Tracer(current(), current().atom(x)) if _in_body() and type(x) is not Tracer else x
+
+
 # -- from other arrays
 
 
@@ -65,6 +75,7 @@ def array(
     x = as_operand(object, "array")
     if dtype is not None:
         x = convert(x, given_dtype("array", dtype))
+    x = _recorded(x)
     missing = integer("array", "ndmin", ndmin) - len(x.shape)
     if ndmin > 64:
         raise ParameterError(f"array: {ndmin} axes are too many")
@@ -84,15 +95,10 @@ def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool |
     shaping.require_order("asarray", order)
     wanted = None if dtype is None else given_dtype("asarray", dtype)
     shared = isinstance(a, np.ndarray) and operand(a).dtype == a.dtype and wanted in (None, a.dtype)
-    recorded = tracing() and not current().shows  # a body of jit: the array becomes a constant of the Program
-    if shared and not copy and not recorded:
+    if shared and not copy and not _in_body():
         return a.view(Array)
     if copy is False and type(a) is not Tracer:
         raise ParameterError("asarray: copy=False, but a copy is needed")
-    if recorded and not has_tracer(a):
-        x = as_operand(a, "asarray")
-        x = x if wanted is None else convert(x, wanted)
-        return x if type(x) is Tracer else Tracer(current(), current().atom(x))
     return array(a, dtype)
 
 
@@ -109,7 +115,7 @@ def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
 @public(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """A copy of `a`."""
-    return as_operand(a, "copy")
+    return _recorded(as_operand(a, "copy"))
 
 
 @public(getattr(np, "astype", None))
@@ -121,7 +127,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
     The derivative passes between inexact dtypes and is zero otherwise.
     """
-    return convert(as_operand(x, "astype"), given_dtype("astype", dtype))
+    return _recorded(convert(as_operand(x, "astype"), given_dtype("astype", dtype)))
 
 
 # -- filled with one number

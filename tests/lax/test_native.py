@@ -215,3 +215,28 @@ def test_the_old_value_is_read_before_and_after_a_change() -> None:
 
     x, total = fg.jit(lambda x: lax.fori_loop(0, 3, step, (x, 0.0)))(np.arange(40.0))
     assert total == 0.0 + 1.0 + 2.0 + 60.0 and x[:4].tolist() == [2.0, 2.0, 2.0, 3.0]
+
+
+def test_a_long_loop_lets_other_threads_run() -> None:
+    """While one thread is in a loop of a second or so, another one counts."""
+    import threading
+    import time
+
+    loop = fg.jit(lambda x, n: fg.lax.fori_loop(0, n, lambda i, y: np.sin(y) + 1e-9 * i, x))
+    loop(0.5, 10)
+    counted, done = [0], threading.Event()
+
+    def count() -> None:
+        while not done.is_set():
+            counted[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    time.sleep(0.05)
+    before = counted[0]
+    loop(0.5, 50_000_000)
+    during = counted[0] - before
+    done.set()
+    thread.join()
+    assert during >= 20

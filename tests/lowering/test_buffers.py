@@ -11,10 +11,10 @@ import pytest
 
 import funcgrad as fg
 from funcgrad.lowering.buffers import ALIGNMENT, Layout, layout
-from funcgrad.lowering.builder import Target
 from funcgrad.lowering.emit import functions_of
 from funcgrad.lowering.schedule import Schedule, schedule
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.values import Target
 
 
 def net(params: Any, x: Any) -> Any:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import funcgrad as fg
-from funcgrad.lowering.builder import Target
 from funcgrad.lowering.cost import accesses
 from funcgrad.lowering.emit import functions_of
 from funcgrad.lowering.loops import STATUS
 from funcgrad.lowering.schedule import Loop, Schedule, schedule
 from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.values import Target
 
 AVX512 = Target(64, True, True)
 

@@ -147,6 +147,7 @@ def test_the_code_grows_with_the_number_of_kernels() -> None:
         assert max(t.count("\n") for t in functions) < 400
 
 
+@pytest.mark.usefixtures("unrolled")
 def test_equal_kernels_are_one_function() -> None:
     def steps(x: Any, count: int) -> Any:
         for _ in range(count):

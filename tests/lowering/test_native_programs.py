@@ -125,9 +125,9 @@ def test_a_mixture_of_native_and_evaluated_stages() -> None:
 
 
 def test_equal_kernels_are_one_function() -> None:
-    from funcgrad.lowering.builder import Target
     from funcgrad.lowering.emit import emit
     from funcgrad.lowering.simplify import simplify
+    from funcgrad.lowering.values import Target
 
     def adam(ps: Any) -> Any:
         return [np.sqrt(p) * 0.5 - p.sum() for p in ps]
@@ -148,10 +148,11 @@ def test_threads_share_an_executable() -> None:
             assert np.array_equal(a, b)
 
 
+@pytest.mark.usefixtures("unrolled")
 def test_an_unrolled_loop_is_cut_into_parts() -> None:
-    from funcgrad.lowering.builder import Target
     from funcgrad.lowering.emit import PART, emit
     from funcgrad.lowering.simplify import simplify
+    from funcgrad.lowering.values import Target
 
     def f(x: Any, a: Any) -> Any:
         for _ in range(100):

@@ -509,6 +509,7 @@ def test_names_do_not_clash() -> None:
     assert "def f(i, np_, sigmoid_, lambda_, status_, f_):" in text
 
 
+@pytest.mark.usefixtures("unrolled")
 def test_equal_loops_are_one_function() -> None:
     def f(x: Any, a: Any) -> Any:
         for _ in range(30):

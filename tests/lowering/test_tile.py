@@ -14,13 +14,13 @@ import pytest
 
 import funcgrad as fg
 from funcgrad.lowering import tile
-from funcgrad.lowering.builder import Shared, Target
 from funcgrad.lowering.emit import emit
 from funcgrad.lowering.layout import View, contiguous
 from funcgrad.lowering.machine import compile_object, header, load
 from funcgrad.lowering.schedule import Product
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import this_target
+from funcgrad.lowering.values import Shared, Target
 
 HOST = this_target()
 TARGETS = [

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad.base.errors import ArgumentError, ConcretizationTypeError, DtypeError, ParameterError, UnsupportedError
 from funcgrad.core.array import Array, config
@@ -89,6 +92,19 @@ def test_asarray_in_a_body_gives_a_tracer() -> None:
     assert got[0] == 2
     with Trace("f", shows=True) as t:
         assert type(fnp.asarray(table)) is Array and type(fnp.zeros(2)) is Array
+
+
+def test_copies_made_in_a_body_have_at() -> None:
+    table = np.arange(3.0)
+
+    def f(x: Any) -> Any:
+        made = (fnp.array(table), fnp.array([0.0, 1.0, 2.0], "float32"), fnp.copy(table), fnp.astype(table, "float32"))
+        return [a.at[1].set(x) for a in made]
+
+    for g in (f, fg.jit(f)):
+        for got, dtype in zip(g(5.0), ("float64", "float32") * 2, strict=True):
+            assert got.tolist() == [0.0, 5.0, 2.0] and got.dtype == dtype
+    assert type(fnp.array(table)) is Array and type(fnp.astype(table, "float32")) is Array
 
 
 @BY_DTYPE

@@ -23,8 +23,9 @@ from scipy import special
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from funcgrad.lowering.builder import Builder, Target, Value
+from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.stages import this_target
+from funcgrad.lowering.values import Target, Value
 from funcgrad.ops import vecmath
 from funcgrad.ops.sinc import sinc_p
 

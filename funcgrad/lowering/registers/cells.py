@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from funcgrad.core.ir import Aval, Stack
-from funcgrad.lowering.builder import Builder, Value, make_type
+from funcgrad.lowering.builder import Builder
+from funcgrad.lowering.values import Value, make_type
 from funcgrad.ops.scalar import element_of
 
 SMALL = 16  # elements of a value that is kept in registers

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var
-from funcgrad.lowering.builder import Value
 from funcgrad.lowering.registers.cells import I64, Memory, StackCell, is_small
 from funcgrad.lowering.registers.emitter import Straight
 from funcgrad.lowering.registers.kinds import kind_of
@@ -20,6 +19,7 @@ from funcgrad.lowering.registers.stacks import (
     load_stack,
     store_stack,
 )
+from funcgrad.lowering.values import Value
 
 T = TypeVar("T", bound=Owned)
 INTERRUPTED = -2

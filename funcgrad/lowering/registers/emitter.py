@@ -13,11 +13,12 @@ import numpy as np
 
 from funcgrad.base.dtypes import INT, Dtype
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Stack, make_aval
-from funcgrad.lowering.builder import Builder, Value, constant, make_type
+from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.foreign import call_lines, copies_of
 from funcgrad.lowering.registers.cells import I64, Cell, Memory, StackCell, is_small, register_element
 from funcgrad.lowering.registers.kinds import kind_of
 from funcgrad.lowering.registers.stacks import Reader, load_stack
+from funcgrad.lowering.values import Value, constant, make_type
 from funcgrad.ops.reductions import Reduction
 
 Env = dict[Any, Any]

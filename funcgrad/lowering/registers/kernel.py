@@ -8,13 +8,14 @@ import numpy as np
 
 from funcgrad.core.ir import Equation, Literal, Stack, Var, make_aval
 from funcgrad.lowering import kernels
-from funcgrad.lowering.builder import Builder, Shared, Target, Value, constant, make_type
+from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.registers.cells import I64, Memory, StackCell, is_small, memory_element, register_element
 from funcgrad.lowering.registers.control import Control
 from funcgrad.lowering.registers.kinds import kind_of, side_by_side
 from funcgrad.lowering.registers.stacks import in_memory, load_stack, store_stack
+from funcgrad.lowering.values import Shared, Target, Value, constant, make_type
 
 BYTE = np.dtype(np.uint8)
 SIDE_BY_SIDE = 4  # vectors of rows that loop together: each waits for its own divisions and products

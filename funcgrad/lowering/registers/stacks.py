@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 from funcgrad.base.dtypes import INT
 from funcgrad.core.ir import Aval, Stack, make_aval
-from funcgrad.lowering.builder import Builder, Value, make_type
+from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.registers.cells import I64, StackCell
+from funcgrad.lowering.values import Value, make_type
 
 WORDS = 3  # of a stack in memory
 START, STRIDE, ROWS, CAPACITY, OWNED, DESCRIPTION = range(6)  # the words of a description, and how many they are
