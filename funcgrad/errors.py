@@ -18,6 +18,7 @@ from funcgrad.base.errors import (
     IntegerOverflowError,
     KinkError,
     LinearityError,
+    MissingPackageError,
     NanError,
     NonConcreteBooleanIndexError,
     NonScalarOutputError,
@@ -43,9 +44,9 @@ from funcgrad.core.trace import ShapeTruthError
 __all__ = [
     "ArgumentError", "AssignmentError", "AxisError", "BranchTypeError", "CallbackError", "CarryTypeError",
     "CheckError", "ConcretizationTypeError", "CustomRuleError", "DtypeError", "ForwardModeError", "FuncgradError",
-    "GradientError", "IndexingError", "IntegerOverflowError", "KinkError", "LinearityError", "NanError",
-    "NonConcreteBooleanIndexError", "NonScalarOutputError", "OutOfBoundsError", "ParameterError", "ProgramError",
-    "RuleError", "ShapeError", "ShapeTruthError", "SingularMatrixError", "StaticArgumentError",
+    "GradientError", "IndexingError", "IntegerOverflowError", "KinkError", "LinearityError", "MissingPackageError",
+    "NanError", "NonConcreteBooleanIndexError", "NonScalarOutputError", "OutOfBoundsError", "ParameterError",
+    "ProgramError", "RuleError", "ShapeError", "ShapeTruthError", "SingularMatrixError", "StaticArgumentError",
     "TracerArrayConversionError", "TracerBoolConversionError", "TracerIntegerConversionError", "TracerValueError",
     "TreeError", "UnexpectedTracerError", "UnsupportedError", "UsageError", "ZeroWeightsError",
 ]  # fmt: skip

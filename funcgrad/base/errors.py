@@ -234,3 +234,7 @@ class GradientError(CheckError):
 
 class KinkError(CheckError):
     """A derivative was checked at a point where the function has a kink, and so no derivative."""
+
+
+class MissingPackageError(FuncgradError, ImportError):
+    """An optional package that is not installed; the hint says how to install it."""

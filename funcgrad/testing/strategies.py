@@ -1,0 +1,226 @@
+"""Hypothesis strategies: arrays of finite floats, away from kinks or close to special points, and pytrees of them.
+
+Values have few digits where the interval allows it (they are half-precision numbers), so that examples are short.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from funcgrad.base import tree
+from funcgrad.base.errors import DtypeError, MissingPackageError, ParameterError
+from funcgrad.testing.flat import is_float
+
+Points = float | Sequence[float]
+NEARBY = (2.0**-4, 2.0**-10)  # how far from a point that is sought
+VALUES = 64  # an interval with fewer numbers of a precision is drawn from in a higher one
+
+
+def hypothesis(module: str = "") -> Any:
+    """Hypothesis or one of its modules; only what draws examples needs it."""
+    try:
+        importlib.import_module("hypothesis")
+        return importlib.import_module(f"hypothesis{module}")
+    except ModuleNotFoundError:
+        raise MissingPackageError(
+            "funcgrad.testing draws examples with Hypothesis, which is not installed", hint="pip install hypothesis"
+        ) from None
+
+
+def arrays(
+    shape: Any = (),
+    dtype: Any = np.float64,
+    *,
+    low: float = -4.0,
+    high: float = 4.0,
+    avoid: Points = (),
+    distance: float = 1 / 16,
+    seek: Points = (),
+) -> Any:
+    """A Hypothesis strategy of arrays of floats.
+
+    Parameters
+    ----------
+    shape
+        An integer, a tuple, or a strategy of such. Arrays of shape ``()`` are NumPy scalars.
+    dtype
+        A real or complex one.
+    low, high
+        The bounds of all elements; of complex numbers, those of both parts. Far out, derivatives of saturating
+        functions have few digits left to compare.
+    avoid
+        A point or several, as the kinks of a function: no element is closer to one than `distance`.
+    distance
+        How far to stay away from the points in `avoid`.
+    seek
+        A point or several: about half of the elements are one of these, or 2⁻⁴ or 2⁻¹⁰ away (relative, if it is large).
+
+    Returns
+    -------
+    hypothesis.strategies.SearchStrategy
+
+    Raises
+    ------
+    MissingPackageError
+        Hypothesis is not installed.
+    ParameterError
+        There is no such number.
+
+    Examples
+    --------
+    >>> from hypothesis import given, settings
+    >>> from funcgrad.testing import arrays
+    >>> @settings(max_examples=20)
+    ... @given(arrays((2, 3), low=-1, high=1, avoid=0))
+    ... def test(x):
+    ...     assert x.shape == (2, 3) and (abs(x) >= 1 / 16).all() and (abs(x) <= 1).all()
+    >>> test()
+    """
+    elements = Elements(float(low), float(high), _points(avoid), float(distance), _points(seek))
+    return elements.arrays(shape, np.dtype(dtype))
+
+
+def like(
+    example: Any,
+    *,
+    low: float = -4.0,
+    high: float = 4.0,
+    avoid: Points = (),
+    distance: float = 1 / 16,
+    seek: Points = (),
+) -> Any:
+    """A Hypothesis strategy of pytrees with the structure, shapes and dtypes of an example.
+
+    Parameters
+    ----------
+    example
+        A pytree of arrays, numbers, `ShapeDtypeStruct`, or strategies, which stay what they are. Leaves that have no
+        derivative (integers, say) stay too.
+    low, high, avoid, distance, seek
+        Of the elements, as for `arrays`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hypothesis import given, settings
+    >>> from funcgrad.testing import like
+    >>> @settings(max_examples=20)
+    ... @given(like({"w": np.ones((2, 3)), "n": 4}))
+    ... def test(tree):
+    ...     assert tree["w"].shape == (2, 3) and tree["n"] == 4
+    >>> test()
+    """
+    return Elements(float(low), float(high), _points(avoid), float(distance), _points(seek)).like(example)
+
+
+def _points(given: Points) -> tuple[float, ...]:
+    return tuple([float(p) for p in np.ravel(given)])
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Which numbers are drawn; the parameters are those of `arrays`."""
+
+    low: float
+    high: float
+    avoid: tuple[float, ...]
+    distance: float
+    seek: tuple[float, ...]
+
+    def like(self, example: Any) -> Any:
+        """A strategy of trees like an example."""
+        st = hypothesis(".strategies")
+        leaves, treedef = tree.flatten(example)
+        drawn = [self._leaf(x) for x in leaves]
+        return st.tuples(*drawn).map(lambda values: tree.unflatten(treedef, values))
+
+    def _leaf(self, x: Any) -> Any:
+        st = hypothesis(".strategies")
+        if isinstance(x, st.SearchStrategy):
+            return x
+        if not is_float(x):
+            return st.just(x)
+        if type(x) in (float, complex):
+            return self.numbers(np.dtype(type(x)))
+        return self.arrays(tuple(x.shape), np.dtype(x.dtype))
+
+    def arrays(self, shape: Any, dtype: np.dtype[Any]) -> Any:
+        """A strategy of arrays."""
+        if dtype.kind not in "fc":
+            raise DtypeError(f"arrays: draws floats, got {dtype}", hint="hypothesis.extra.numpy.arrays draws any dtype")
+        extra = hypothesis(".extra.numpy")
+        return extra.arrays(dtype, shape, elements=self.numbers(dtype)).map(lambda a: a[()])
+
+    def numbers(self, dtype: np.dtype[Any]) -> Any:
+        """A strategy of Python numbers that are exact in a dtype."""
+        real = self._reals(np.finfo(dtype).bits)
+        if dtype.kind == "f":
+            return real
+        st = hypothesis(".strategies")
+        return st.builds(complex, real, real)
+
+    def _reals(self, bits: int) -> Any:
+        st = hypothesis(".strategies")
+        widths = [w for w in (16, 32, 64) if w <= bits]
+        strategies = []
+        for lo, hi in self._intervals():
+            bounds = _narrowest(lo, hi, widths)
+            if bounds is not None:
+                a, b, width = bounds
+                strategies.append(st.floats(a, b, width=width, allow_subnormal=False))
+        special = self._special(widths[-1])
+        if special:
+            strategies.append(st.sampled_from(special))
+        if not strategies:
+            away = f" at a distance of {self.distance:g} from {', '.join([f'{p:g}' for p in self.avoid])}"
+            raise ParameterError(
+                f"arrays: there is no {bits}-bit float from {self.low:g} to {self.high:g}{away if self.avoid else ''}"
+            )
+        return st.one_of(strategies)
+
+    def _intervals(self) -> list[tuple[float, float]]:
+        """What is left between the bounds, the interval closest to zero first: examples shrink to it."""
+        left = [(self.low, self.high)]
+        for p in self.avoid:
+            lo, hi = p - self.distance, p + self.distance
+            left = [part for a, b in left for part in ((a, min(b, lo)), (max(a, hi), b)) if part[0] <= part[1]]
+        return sorted(left, key=lambda part: (max(part[0], -part[1], 0.0), part[1] <= 0))
+
+    def _special(self, width: int) -> list[float]:
+        kind = _kind(width)
+        steps = [0.0, *[side * by for by in NEARBY for side in (1, -1)]]
+        near = [p + step * max(1.0, abs(p)) for p in self.seek for step in steps]
+        return [x for x in [float(kind(x)) for x in near] if self._allows(x)]
+
+    def _allows(self, x: float) -> bool:
+        return self.low <= x <= self.high and all([abs(x - p) >= self.distance for p in self.avoid])
+
+
+def _kind(width: int) -> Any:
+    return np.dtype(f"f{width // 8}").type
+
+
+def _narrowest(lo: float, hi: float, widths: Sequence[int]) -> tuple[float, float, int] | None:
+    """The bounds, rounded inwards, and the least precision in which there is a choice between them."""
+    for width, (a, b) in zip(widths, _rounded(lo, hi, widths), strict=True):
+        few = b - a < VALUES * float(np.spacing(_kind(width)(max(abs(a), abs(b)))))
+        if a <= b and not (few and width < widths[-1]):
+            return a, b, width
+    return None
+
+
+def _rounded(lo: float, hi: float, widths: Sequence[int]) -> Iterator[tuple[float, float]]:
+    for width in widths:
+        kind = _kind(width)
+        if max(abs(lo), abs(hi)) > float(np.finfo(kind).max):
+            yield 1.0, 0.0
+            continue
+        a, b = kind(lo), kind(hi)
+        a = a if float(a) >= lo else np.nextafter(a, kind(np.inf))
+        b = b if float(b) <= hi else np.nextafter(b, kind(-np.inf))
+        yield float(a), float(b)
