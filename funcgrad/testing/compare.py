@@ -91,8 +91,9 @@ def number(x: Any) -> str:
 
 
 def uncertain(x: Any, error: float) -> str:
-    """A number with its uncertainty."""
-    return f"{number(x)} ± {error:.1e}"
+    """A number with its uncertainty, which is rounded up to a power of ten."""
+    known = np.isfinite(error) and error > 0
+    return f"{number(x)} ± {f'1e{int(np.ceil(np.log10(error)))}' if known else f'{error:g}'}"
 
 
 def exactly(x: Any) -> str:

@@ -95,7 +95,7 @@ def fault_of(flat: Flat | None, rng: np.random.Generator) -> Finding | None:
     for scaled in (False, True):
         v, w = random_like(flat.x, rng, scaled), random_like(values, rng)
         d = s.differences(v)
-        if d.kinks.any():
+        if d.singular.any():
             return None
         found = probe(s, v, w, d, ("fwd", "rev"))
         if found is not None:

@@ -28,6 +28,8 @@ DIGITS = 0.01  # a relative error below which a number has digits at all
 
 EPS = 2.0**-52
 ROUGH = (1.0 * 2.0**-42, 1.3125 * 2.0**-41, 1.6875 * 2.0**-40)  # steps between which nothing but rounding changes
+LOST = 0.05  # a relative error above which nothing is known
+CLEAN = 1e-9  # the relative noise of a function above which it is no wonder that nothing is known
 
 Vector = Any
 Sample = Callable[[float], Vector]
@@ -107,7 +109,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Derivative:
-    """The derivative of a function of one real number, with error estimates; central, and from either side."""
+    """The derivative of a function of one real number, with error estimates; central, and from either side.
+
+    `lost` says where differences do not converge: at a jump, an infinite slope, or among values that are not finite;
+    `murky` where rounding leaves few digits.
+    """
 
     value: Vector
     error: Vector
@@ -115,6 +121,8 @@ class Derivative:
     right_error: Vector
     left: Vector
     left_error: Vector
+    lost: Vector
+    murky: Vector
 
     @property
     def kinks(self) -> Vector:
@@ -122,14 +130,15 @@ class Derivative:
         gap = abs(self.right - self.left)
         known = np.isfinite(self.right_error) & np.isfinite(self.left_error)
         errors = np.where(known, self.right_error + self.left_error, np.inf)
-        return gap > 20 * errors + 1e-7 * (abs(self.right) + abs(self.left))
+        return gap > 20 * errors + np.where(self.murky, 0.1, 1e-7) * (abs(self.right) + abs(self.left))
 
-    def at(self, part: slice) -> Derivative:
-        """The derivative of some elements."""
-        return Derivative(*[getattr(self, name)[part] for name in self.__dataclass_fields__])
+    @property
+    def singular(self) -> Vector:
+        """Where there is no derivative that differences could find: a kink, or they do not converge."""
+        return self.kinks | self.lost
 
 
-def derivative(g: Sample, start: float, eps: float) -> Derivative:
+def derivative(g: Sample, start: float, eps: float, noise: Vector = 0.0) -> Derivative:
     """The derivative of `g` at 0.
 
     Parameters
@@ -140,22 +149,24 @@ def derivative(g: Sample, start: float, eps: float) -> Derivative:
         The largest step.
     eps
         The relative rounding error of the values of `g`.
+    noise
+        How much rounding on the way changes these values at least.
     """
     central, right, left = tables = Table(2), Table(1), Table(1)
     with np.errstate(all="ignore"):
         middle = g(0.0)
-        rough = _roughness(g, middle, start)
+        rough = np.fmax(noise, _roughness(g, middle, start))
         h = start
         for level in range(LEVELS):
-            steps, noise = _steps(g, middle, h, eps, rough)
+            steps, blur = _steps(g, middle, h, eps, rough)
             for table, step in zip(tables, steps, strict=True):
-                table.add(step, noise)
-            if level >= COLUMNS - 2 and all([t.settled(SHRINK * noise) for t in tables]):
-                steps, noise = _steps(g, middle, h * BETWEEN, eps, rough)
-                if all([t.confirmed(step, noise) for t, step in zip(tables, steps, strict=True)]):
+                table.add(step, blur)
+            if level >= COLUMNS - 2 and all([t.settled(SHRINK * blur) for t in tables]):
+                steps, blur = _steps(g, middle, h * BETWEEN, eps, rough)
+                if all([t.confirmed(step, blur) for t, step in zip(tables, steps, strict=True)]):
                     break
             h /= SHRINK
-        return _chosen(central, right, left)
+        return _chosen(central, right, left, abs(middle), noise)
 
 
 def _steps(g: Sample, middle: Vector, h: float, eps: float, rough: Vector) -> tuple[tuple[Vector, ...], Vector]:
@@ -175,14 +186,17 @@ def _roughness(g: Sample, middle: Vector, start: float) -> Vector:
     return found
 
 
-def _chosen(central: Table, right: Table, left: Table) -> Derivative:
+def _chosen(central: Table, right: Table, left: Table, size: Vector, noise: Vector) -> Derivative:
     """Central differences; where there are none, because the function ends at the point, those of one side."""
     value, error = central.value, central.error
     for side in (right, left):
         known = side.error <= DIGITS * np.fmax(abs(side.value), side.first)
         missing = ~np.isfinite(error) & known
         value, error = np.where(missing, side.value, value), np.where(missing, side.error, error)
-    return Derivative(value, error, right.value, right.error, left.value, left.error)
+    size = np.fmax(size, np.fmax(right.first, left.first))
+    murky = noise > CLEAN * size
+    lost = ~(error <= LOST * size) & ~(error <= LOST * abs(value)) & ~murky
+    return Derivative(value, error, right.value, right.error, left.value, left.error, lost, murky)
 
 
 def ravel(arrays: Sequence[Any]) -> Vector:
@@ -213,6 +227,35 @@ def largest_step(x: Sequence[Any], v: Sequence[Any]) -> float:
     return float(2.0 ** np.floor(np.log2(2.0**-4 / fastest)))
 
 
-def derivative_along(f: Callable[..., Sequence[Any]], x: Sequence[Any], v: Sequence[Any], eps: float) -> Derivative:
+@dataclass(frozen=True)
+class Line:
+    """The points x + t v, for lists of arrays; `eps` and `noise` are the rounding errors of what is computed there."""
+
+    x: Sequence[Any]
+    v: Sequence[Any]
+    eps: float
+    noise: Vector = 0.0
+
+    def at(self, t: float) -> list[Any]:
+        """The point for t."""
+        return along(self.x, self.v, t)
+
+    def derivative(self, f: Callable[[float], Vector]) -> Derivative:
+        """The derivative at 0 of a function of t; where t leads to x itself nothing is known."""
+
+        def sample(t: float) -> Vector:
+            found = f(t)
+            return found if not t or self._moves(t) else np.full(found.shape, np.nan)
+
+        return derivative(sample, largest_step(self.x, self.v), self.eps, self.noise)
+
+    def _moves(self, t: float) -> bool:
+        return any([np.any(a != b) for a, b in zip(self.at(t), self.x, strict=True)])
+
+
+def derivative_along(
+    f: Callable[..., Sequence[Any]], x: Sequence[Any], v: Sequence[Any], eps: float, noise: Vector = 0.0
+) -> Derivative:
     """The derivative of ``f(*x)``, a list of arrays, along `v`; all as one vector."""
-    return derivative(lambda t: ravel(f(*along(x, v, t))), largest_step(x, v), eps)
+    line = Line(x, v, eps, noise)
+    return line.derivative(lambda t: ravel(f(*line.at(t))))

@@ -14,7 +14,7 @@ from funcgrad.testing.compare import number, uncertain
 from funcgrad.testing.culprits import find_culprit
 from funcgrad.testing.differences import Derivative
 from funcgrad.testing.flat import Flat, element, flat_function, random_like
-from funcgrad.testing.kinks import find_kink
+from funcgrad.testing.kinks import find_kink, worst_of
 from funcgrad.testing.probe import Finding, Subject, forward, probe, subject
 
 MODES = ("fwd", "rev")
@@ -59,8 +59,8 @@ def check_grads(
         What is allowed beyond the estimated error of the differences, relative to each element and absolutely. Default:
         1e-9 relative (3e-5 for float32, 3e-2 for float16).
     kinks
-        ``"raise"``: `KinkError` if the function has a kink at the point, along one of the directions. ``"skip"``:
-        such a direction is not checked.
+        ``"raise"``: `KinkError` if along one of the directions the function has a kink at the point, or differences do
+        not converge. ``"skip"``: such a direction is not checked.
 
     Raises
     ------
@@ -72,9 +72,10 @@ def check_grads(
 
     Notes
     -----
-    Differences are extrapolated (`numerical_jvp`), and what is allowed follows from their error estimates: first
-    derivatives of smooth functions are right to about 1e-9. A function of float32 is differenced in float64 if it
-    follows the dtype of its arguments. `f` must be deterministic.
+    Differences are extrapolated (`numerical_jvp`), and what is allowed follows from their error estimates, and from
+    how much rounding changes the function and its derivative: first derivatives of smooth functions are right to about
+    1e-9. A function of float32 is differenced in float64 if it follows the dtype of its arguments. `f` must be
+    deterministic, and able to run at points near `args`: single elements move by up to a sixteenth.
 
     Examples
     --------
@@ -125,7 +126,7 @@ class Checker:
         for v in self._directions(flat):
             w = random_like(values, self.rng)
             d = s.differences(v)
-            if d.kinks.any():
+            if d.singular.any():
                 if self.kinks == "raise":
                     raise kink_error(flat, v, d)
                 continue
@@ -247,13 +248,17 @@ def only_at(arrays: Sequence[Any], places: Sequence[tuple[int, int]]) -> list[An
 
 
 def kink_error(flat: Flat, v: Sequence[Any], d: Derivative) -> KinkError:
-    """The error for a point where the two sides disagree."""
-    i = int(np.argmax(np.where(d.kinks, abs(d.right - d.left), -1.0)))
+    """The error for a point where the function has no derivative: the two sides disagree, or differences diverge."""
+    i = worst_of(d)
     order = len(flat.modes) + 1
     of = "" if order == 1 else f", and so {'no second derivative' if order == 2 else f'no derivative of order {order}'}"
-    sides = f"along a random direction it is {number(d.right[i])} to one side, {number(d.left[i])} to the other"
-    hint = f'{sides}; check another point, or kinks="skip"'
     found = find_kink(flat, v)
-    if found is None:
-        return KinkError(f"this point sits on a kink of {flat.name}{of}", hint=hint)
-    return KinkError(f"this point sits on a kink of {found}{of}", hint=hint, source=found.source)
+    where = flat.name if found is None else found
+    if d.kinks[i]:
+        said = f"this point sits on a kink of {where}{of}"
+        why = f"along a random direction it is {number(d.right[i])} to one side, {number(d.left[i])} to the other"
+    else:
+        said = f"differences do not converge at this point, because of {where}{of}"
+        why = "there is a jump, an infinite slope, or no finite value"
+    hint = f'{why}; check another point, or kinks="skip"'
+    return KinkError(said, hint=hint, source=None if found is None else found.source)

@@ -16,7 +16,7 @@ from funcgrad.base.source import Source
 from funcgrad.core.ir import Atom, Equation, Literal, Program
 from funcgrad.core.stacked import Stacked
 from funcgrad.testing.compare import number
-from funcgrad.testing.differences import along, derivative, largest_step, ravel
+from funcgrad.testing.differences import Derivative, Line, ravel
 from funcgrad.testing.flat import Flat, is_float
 from funcgrad.testing.programs import bodies, differenced, steps, traced_function
 
@@ -56,12 +56,11 @@ def find_kink(flat: Flat, v: Sequence[Any]) -> Kink | None:
     """The first operation of a function that has a kink along `v`; None if it is not one of the Program."""
     wide, dtype = differenced(flat)
     traced = traced_function(wide)
-    eps = float(np.finfo(dtype).eps)
-    start = largest_step(wide.x, v)
-    return _kink_in(traced.program, lambda t: [*traced.constants, *along(wide.x, v, t)], start, eps)
+    line = Line(wide.x, v, float(np.finfo(dtype).eps))
+    return _kink_in(traced.program, lambda t: [*traced.constants, *line.at(t)], line)
 
 
-def _kink_in(program: Program, inputs: Inputs, start: float, eps: float) -> Kink | None:
+def _kink_in(program: Program, inputs: Inputs, line: Line) -> Kink | None:
     known: dict[float, list[Step]] = {}
 
     def runs(t: float) -> list[Step]:
@@ -70,23 +69,28 @@ def _kink_in(program: Program, inputs: Inputs, start: float, eps: float) -> Kink
         return known[t]
 
     for k, (e, _, results) in enumerate(runs(0.0)):
-        place = _kink_of(lambda t, k=k: runs(t)[k][2], results, start, eps)
+        place = _kink_of(lambda t, k=k: runs(t)[k][2], results, line)
         if place is not None:
-            return _inside(e, lambda t, k=k: runs(t)[k][1], start, eps) or Kink(e, _detail(program, runs, k, *place))
+            return _inside(e, lambda t, k=k: runs(t)[k][1], line) or Kink(e, _detail(program, runs, k, *place))
     return None
 
 
-def _kink_of(values: Inputs, results: Sequence[Any], start: float, eps: float) -> tuple[int, int] | None:
+def _kink_of(values: Inputs, results: Sequence[Any], line: Line) -> tuple[int, int] | None:
     """Which result, and which element of it, moves differently to the two sides."""
     for j, y in enumerate(results):
         if is_float(y) and not isinstance(y, Stacked) and np.size(y):
-            d = derivative(lambda t, j=j: ravel([values(t)[j]]), start, eps)
-            if d.kinks.any():
-                return j, int(np.argmax(np.where(d.kinks, abs(d.right - d.left), -1.0)))
+            d = line.derivative(lambda t, j=j: ravel([values(t)[j]]))
+            if d.singular.any():
+                return j, worst_of(d)
     return None
 
 
-def _inside(e: Equation, operands: Inputs, start: float, eps: float) -> Kink | None:
+def worst_of(d: Derivative) -> int:
+    """The element that has a kink, the sharpest one, or else none that differences could find."""
+    return int(np.argmax(np.where(d.kinks, 1 + abs(d.right - d.left), d.lost)))
+
+
+def _inside(e: Equation, operands: Inputs, line: Line) -> Kink | None:
     known: dict[float, list[Any]] = {}
 
     def rounds(t: float) -> list[Any]:
@@ -96,7 +100,7 @@ def _inside(e: Equation, operands: Inputs, start: float, eps: float) -> Kink | N
 
     for n, (trip, body, _) in enumerate(rounds(0.0)):
         try:
-            found = _kink_in(body, lambda t, n=n: rounds(t)[n][2], start, eps)
+            found = _kink_in(body, lambda t, n=n: rounds(t)[n][2], line)
         except IndexError:  # to one side there are fewer rounds
             return None
         if found is not None:

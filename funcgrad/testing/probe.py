@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.errors import ForwardModeError
-from funcgrad.testing.compare import Mismatch, Tolerance, tolerance_for, worst
+from funcgrad.testing.compare import SAFETY, Mismatch, Tolerance, tolerance_for, worst
 from funcgrad.testing.differences import Derivative, derivative_along, ravel
 from funcgrad.testing.flat import Flat, pairing
 from funcgrad.testing.programs import differenced, narrowest
+from funcgrad.testing.rounding import rounding
 
 
 @dataclass(frozen=True)
@@ -49,23 +50,26 @@ class Subject:
     eps : float
         How exact that is.
     tolerance : Tolerance
+    noise : ndarray
+        How much rounding changes the results of `exact`.
     """
 
     flat: Flat
     exact: Flat
     eps: float
     tolerance: Tolerance
+    noise: Any
 
     def differences(self, v: Sequence[Any]) -> Derivative:
         """The derivative along `v`, numerically."""
-        return derivative_along(self.exact.call, self.exact.x, v, self.eps)
+        return derivative_along(self.exact.call, self.exact.x, v, self.eps, self.noise)
 
 
 def subject(flat: Flat, rtol: float | None = None, atol: float | None = None) -> Subject:
     """A function as it is checked, with tolerances for the least precise dtype that it computes with."""
     exact, dtype = differenced(flat)
     own = dtype if exact is flat else narrowest(flat)
-    return Subject(flat, exact, float(np.finfo(dtype).eps), tolerance_for(own, rtol, atol))
+    return Subject(flat, exact, float(np.finfo(dtype).eps), tolerance_for(own, rtol, atol), rounding(exact))
 
 
 def forward(flat: Flat, v: Sequence[Any]) -> list[Any] | None:
@@ -81,6 +85,8 @@ def probe(s: Subject, v: Sequence[Any], w: Sequence[Any], d: Derivative, modes: 
     dots = forward(s.flat, v) if "fwd" in modes else None
     if dots is not None:
         off = worst(dots, d.value, d.error, s.tolerance)
+        if off is not None:  # unless rounding explains it
+            off = worst(dots, d.value, d.error + rounding(s.flat.derived("fwd", v)), s.tolerance)
         if off is not None:
             return _forward_finding(off)
     return reverse_finding(s, v, w, d, dots) if "rev" in modes else None
@@ -97,15 +103,21 @@ def reverse_finding(
     bars, tolerance = s.flat.reverse(w), s.tolerance
     found, size = pairing(bars, v)
     weights = abs(ravel(w))
+    wrong = None
     if np.isfinite(d.value).all() and np.isfinite(d.error).all():
         expected = float((ravel(w) * d.value).real.sum())
         allowed = tolerance.allowed(d.value, d.error, 0.0)
         bound = float((weights * allowed).sum()) + tolerance.slack * size
         if not abs(found - expected) <= bound:
-            return Finding("rev", found, expected, float((weights * d.error).sum()))
-    if dots is not None:
+            wrong = Finding("rev", found, expected, float((weights * d.error).sum()))
+    if wrong is None and dots is not None:
         expected, other = pairing(w, dots)
         bound = 0.1 * tolerance.rtol * (size + other) + tolerance.atol
         if np.isfinite(expected) and not abs(found - expected) <= bound:
-            return Finding("rev", found, expected, bound)
-    return None
+            wrong = Finding("rev", found, expected, bound)
+    if wrong is None:
+        return None
+    noise = float((rounding(s.flat.derived("rev", w)) * abs(ravel(v))).sum())
+    if dots is not None:
+        noise += float((rounding(s.flat.derived("fwd", v)) * weights).sum())
+    return None if abs(wrong.found - wrong.expected) <= bound + SAFETY * noise else wrong

@@ -58,11 +58,15 @@ def compute(e: Equation, operands: Sequence[Any]) -> tuple[Any, ...]:
     return tuple((e.primitive.interpret or e.primitive.evaluate)(*operands, **e.params))
 
 
+def as_values(program: Program, inputs: Sequence[Any]) -> dict[Any, Any]:
+    """The inputs of a Program by Var, Python numbers as NumPy's."""
+    pairs = zip(program.inputs, inputs, strict=True)
+    return {v: np.asarray(x)[()] if type(x) in (float, complex) else x for v, x in pairs}
+
+
 def steps(program: Program, inputs: Sequence[Any]) -> Iterator[tuple[Equation, list[Any], tuple[Any, ...]]]:
     """Each equation with the values of its operands and results."""
-    env: dict[Any, Any] = {
-        v: np.asarray(x)[()] if type(x) in (float, complex) else x for v, x in zip(program.inputs, inputs, strict=True)
-    }
+    env = as_values(program, inputs)
     for e in program.equations:
         operands = [a.array if isinstance(a, Literal) else env[a] for a in e.inputs]
         with eagerly():

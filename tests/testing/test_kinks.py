@@ -46,6 +46,10 @@ KINKS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
                 "a kink of abs at test_kinks.py:L (branch 1, operand 0)"),
     "of the derivative": (lambda x: x * np.abs(x), (0.0,),
                           "a kink of abs at test_kinks.py:L (operand 0), and so no second derivative"),
+    "a jump": (lambda x: np.floor(x) + x, (2.0,), "because of floor at test_kinks.py:L (operand x)"),
+    "a jump of the derivative": (lambda x: fg.stop_gradient(np.floor(x)) * x, (2.0,), "because of floor at test_kinks"),
+    "an infinite slope": (lambda x: np.sum(np.sqrt(x)), (np.array([1.0, 0.0]),), "because of sqrt at test_kinks.py:L"),
+    "the end of the domain": (np.arccos, (1.0,), "because of arccos at test_kinks.py:L"),
     "in Python": (lambda x: x if x > 1 else 2 * x - 1, (1.0,), "a kink of f\n"),
 }  # fmt: skip
 
@@ -56,7 +60,7 @@ def test_a_kink_is_named(name: str) -> None:
     with pytest.raises(KinkError) as caught:
         check_grads(f, args)
     message = str(caught.value)
-    assert message.startswith("this point sits on ")
+    assert message.startswith(("this point sits on a kink of ", "differences do not converge at this point, "))
     assert said in re.sub(r"py:\d+", "py:L", message), message
 
 
