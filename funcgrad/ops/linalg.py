@@ -49,7 +49,7 @@ def matrix_transpose(x: Operand) -> Any:
     return transpose(x, (*range(n - 2), n - 1, n - 2))
 
 
-def _abstract(a: Aval, b: Aval, *, of: str) -> tuple[Aval]:
+def _abstract(a: Aval, b: Aval, *, of: str = "") -> tuple[Aval]:
     if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.shape[:-1] != b.shape[:-1] or a.ndim != b.ndim:
         raise ShapeError(f"solve: shapes do not fit: {a} and {b}")
     if a.dtype != b.dtype or a.dtype.itemsize < 4:
@@ -57,7 +57,7 @@ def _abstract(a: Aval, b: Aval, *, of: str) -> tuple[Aval]:
     return (make_aval(b.shape, b.dtype),)
 
 
-def _evaluate(a: Any, b: Any, *, of: str) -> tuple[Any]:
+def _evaluate(a: Any, b: Any, *, of: str = "") -> tuple[Any]:
     try:
         return (np.linalg.solve(a, b),)
     except np.linalg.LinAlgError:
@@ -72,7 +72,7 @@ def _evaluate(a: Any, b: Any, *, of: str) -> tuple[Any]:
         ) from None
 
 
-def _jvp(primal: Any, primals: Any, tangents: Any, *, of: str) -> Any:
+def _jvp(primal: Any, primals: Any, tangents: Any, *, of: str = "") -> Any:
     (a, _), (a_dot, b_dot) = primals, tangents
     outs = primal()
     right = b_dot
@@ -82,11 +82,11 @@ def _jvp(primal: Any, primals: Any, tangents: Any, *, of: str) -> Any:
     return outs, (None if right is None else solve(a, right, of),)
 
 
-def _transpose(cts: Any, a: Any, b: Any, *, of: str) -> Any:
+def _transpose(cts: Any, a: Any, b: Any, *, of: str = "") -> Any:
     return None, solve(matrix_transpose(a), cts[0], of) if isinstance(b, Linear) else None
 
 
-def _batch(size: int, args: Any, dims: Any, *, of: str) -> Any:
+def _batch(size: int, args: Any, dims: Any, *, of: str = "") -> Any:
     (a, b), (a_dim, b_dim) = args, dims
     if a_dim is not None:
         return (solve(align(a, a_dim, 0, size), align(b, b_dim, 0, size), of),), (0,)

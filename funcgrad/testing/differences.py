@@ -68,7 +68,10 @@ class Table:
         for j, old in enumerate(self.row[: COLUMNS - 1]):
             gain = float(SHRINK) ** (self.order * (j + 1)) - 1
             entry = new[j] + (new[j] - old) / gain
-            self._offer(entry, np.maximum(abs(entry - new[j]), abs(entry - old)) + noise)
+            error = np.maximum(abs(entry - new[j]), abs(entry - old))
+            if j + 1 < len(self.row):  # two differences may agree by chance: then the entry before does not
+                error = np.maximum(error, abs(entry - self.row[j + 1]) / float(SHRINK) ** (self.order * (j + 2)))
+            self._offer(entry, error + noise)
             new.append(entry)
         self.row = new
 
@@ -138,7 +141,7 @@ class Derivative:
         return self.kinks | self.lost
 
 
-def derivative(g: Sample, start: float, eps: float, noise: Vector = 0.0) -> Derivative:
+def derivative(g: Sample, start: float, eps: float, noise: Vector = 0.0, blur: float = 0.0) -> Derivative:
     """The derivative of `g` at 0.
 
     Parameters
@@ -151,6 +154,8 @@ def derivative(g: Sample, start: float, eps: float, noise: Vector = 0.0) -> Deri
         The relative rounding error of the values of `g`.
     noise
         How much rounding on the way changes these values at least.
+    blur
+        How much rounding changes the argument.
     """
     central, right, left = tables = Table(2), Table(1), Table(1)
     with np.errstate(all="ignore"):
@@ -158,23 +163,26 @@ def derivative(g: Sample, start: float, eps: float, noise: Vector = 0.0) -> Deri
         rough = np.fmax(noise, _roughness(g, middle, start))
         h = start
         for level in range(LEVELS):
-            steps, blur = _steps(g, middle, h, eps, rough)
+            steps, error = _steps(g, middle, h, eps, rough, blur)
             for table, step in zip(tables, steps, strict=True):
-                table.add(step, blur)
-            if level >= COLUMNS - 2 and all([t.settled(SHRINK * blur) for t in tables]):
-                steps, blur = _steps(g, middle, h * BETWEEN, eps, rough)
-                if all([t.confirmed(step, blur) for t, step in zip(tables, steps, strict=True)]):
+                table.add(step, error)
+            if level >= COLUMNS - 2 and all([t.settled(SHRINK * error) for t in tables]):
+                steps, error = _steps(g, middle, h * BETWEEN, eps, rough, blur)
+                if all([t.confirmed(step, error) for t, step in zip(tables, steps, strict=True)]):
                     break
             h /= SHRINK
         return _chosen(central, right, left, abs(middle), noise)
 
 
-def _steps(g: Sample, middle: Vector, h: float, eps: float, rough: Vector) -> tuple[tuple[Vector, ...], Vector]:
+def _steps(
+    g: Sample, middle: Vector, h: float, eps: float, rough: Vector, blur: float
+) -> tuple[tuple[Vector, ...], Vector]:
     """The differences for one step, central and of either side, and what rounding may do to them."""
     above, below = g(h), g(-h)
     sizes = [np.where(np.isfinite(y), abs(y), 0.0) for y in (above, below, middle)]
-    size = np.maximum(eps * sum(sizes), rough)
-    return ((above - below) / (2 * h), (above - middle) / h, (middle - below) / h), size / h
+    slope = (above - below) / (2 * h)
+    size = np.fmax(np.maximum(eps * sum(sizes), rough), blur * abs(slope))
+    return (slope, (above - middle) / h, (middle - below) / h), size / h
 
 
 def _roughness(g: Sample, middle: Vector, start: float) -> Vector:
@@ -247,7 +255,16 @@ class Line:
             found = f(t)
             return found if not t or self._moves(t) else np.full(found.shape, np.nan)
 
-        return derivative(sample, largest_step(self.x, self.v), self.eps, self.noise)
+        with np.errstate(all="ignore"):
+            blur = EPS * self._size()
+        return derivative(sample, largest_step(self.x, self.v), self.eps, self.noise, blur)
+
+    def _size(self) -> float:
+        """The smallest element that moves, in units of t: what is rounded at least."""
+        pairs = [(abs(np.asarray(a)), abs(np.asarray(b))) for a, b in zip(self.x, self.v, strict=True)]
+        sizes = [float((a / b).min(where=(a != 0) & (b != 0), initial=np.inf)) for a, b in pairs]
+        least = min(sizes, default=np.inf)
+        return least if np.isfinite(least) else 0.0
 
     def _moves(self, t: float) -> bool:
         return any([np.any(a != b) for a, b in zip(self.at(t), self.x, strict=True)])

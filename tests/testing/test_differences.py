@@ -27,6 +27,8 @@ SMOOTH: dict[str, tuple[Any, float, float, float]] = {
     "cancellation": (lambda x: (x + 1e8) - 1e8, 0.3, 1.0, 1e-6),
     "essential singularity": (lambda x: np.exp(-1 / x**2), 0.1, 2e3 * np.exp(-100.0), 1e-10),
     "near the end of the domain": (np.arcsin, 1 - 1e-6, 1 / np.sqrt(1 - (1 - 1e-6) ** 2), 1e-8),
+    "a zero of a rounded argument": (np.sinc, 1.0, -1.0, 1e-11),
+    "the same, by hand": (lambda x: np.sin(np.pi * x) / np.pi, 2.0, 1.0, 1e-11),
     "small next to large": (lambda x: 1e-3 * np.sin(1e6 * x) + x, 1.0, 1 + 1e3 * np.cos(1e6), 1e-9),
 }
 
