@@ -13,11 +13,11 @@ from funcgrad.api.tracing import boundary, function_name
 from funcgrad.base.errors import ArgumentError, CheckError, FuncgradError
 from funcgrad.base.source import Source
 from funcgrad.extend import Op
+from funcgrad.testing.check import MODES, check_grads
 from funcgrad.testing.compare import number, worst
 from funcgrad.testing.compiled import check_jit
 from funcgrad.testing.differences import ravel
 from funcgrad.testing.flat import Flat, element, flat_function, random_like
-from funcgrad.testing.gradients import MODES, check_grads
 from funcgrad.testing.probe import forward, subject
 from funcgrad.testing.rows import check_vmap
 

@@ -14,8 +14,8 @@ from funcgrad.api.tracing import boundary, function_name, positional_names, requ
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, CheckError, KinkError
 from funcgrad.base.source import Source
+from funcgrad.testing.check import MODES, check_grads
 from funcgrad.testing.flat import is_float
-from funcgrad.testing.gradients import MODES, check_grads
 from funcgrad.testing.strategies import Elements, Points, _points, hypothesis
 
 Test = Callable[[], None]
