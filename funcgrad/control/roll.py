@@ -28,8 +28,8 @@ from funcgrad.ops.broadcasting import reshape, reshape_p
 from funcgrad.ops.movement import concatenate_p, convert, slice_
 
 STEPS = 8  # the least number of steps that become a loop
-MOVES = ("view", "index")
 EQUATIONS = 512  # and the least number of equations in all of them
+MOVES = ("view", "index")  # kinds of operations that compute nothing
 
 
 def roll(trace: Trace, results: Sequence[Atom]) -> None:
@@ -162,8 +162,7 @@ def _taken(trace: Trace, source: Source | None, var: Var, row: Row) -> list[Equa
 
 
 def _named(equations: list[Equation], result: Any, var: Var) -> list[Equation]:
-    """The equations, with `var` for the result."""
-    if not equations or equations[-1].outputs[0] is not result.atom:
-        raise NotImplementedError
+    """The equations, with `var` for the result, which is that of the last one."""
+    assert equations[-1].outputs[0] is result.atom
     equations[-1] = equations[-1].replace(outputs=(var,))
     return equations

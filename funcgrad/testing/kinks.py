@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,12 +62,9 @@ def find_kink(flat: Flat, v: Sequence[Any]) -> Kink | None:
 
 
 def _kink_in(program: Program, inputs: Inputs, line: Line) -> Kink | None:
-    known: dict[float, list[Step]] = {}
-
+    @cache
     def runs(t: float) -> list[Step]:
-        if t not in known:
-            known[t] = list(steps(program, inputs(t)))
-        return known[t]
+        return list(steps(program, inputs(t)))
 
     for k, (e, _, results) in enumerate(runs(0.0)):
         place = _kink_of(lambda t, k=k: runs(t)[k][2], results, line)
@@ -91,12 +89,9 @@ def worst_of(d: Derivative) -> int:
 
 
 def _inside(e: Equation, operands: Inputs, line: Line) -> Kink | None:
-    known: dict[float, list[Any]] = {}
-
+    @cache
     def rounds(t: float) -> list[Any]:
-        if t not in known:
-            known[t] = list(bodies(e, operands(t)))
-        return known[t]
+        return list(bodies(e, operands(t)))
 
     for n, (trip, body, _) in enumerate(rounds(0.0)):
         try:
