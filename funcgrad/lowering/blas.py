@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from funcgrad.lowering import sanitize
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.schedule import Product
 
@@ -102,6 +103,30 @@ def _gemv(p: Product) -> tuple[dict[str, int], dict[str, str], str]:
     return numbers, {"t": "T" if transposed else "N"}, call
 
 
+def _spans(name: str, call: str, numbers: dict[str, int], flags: dict[str, str]) -> dict[str, int]:
+    """How many elements from each pointer on BLAS reads or writes, by what it is told."""
+    names = [p.removeprefix("ptr ") for p in call.split(", ")]
+    told = [numbers.get(p[1:], 0) for p in names]
+
+    def matrix(flag: str, rows: int, columns: int, lead: int) -> int:
+        """Of `rows` and `columns` after the flag; BLAS counts by columns."""
+        rows, columns = (rows, columns) if flags[flag[1:]] == "N" else (columns, rows)
+        return lead * (columns - 1) + rows if rows and columns else 0
+
+    if name.endswith("gemm"):
+        left, right, _, _, _, _, a, _, b, _, _, out, _ = names
+        _, _, m, n, k, _, _, lead_a, _, lead_b, _, _, lead = told
+        return {
+            a: matrix(left, m, k, lead_a),
+            b: matrix(right, k, n, lead_b),
+            out: lead * (n - 1) + m if m and n else 0,
+        }
+    flag, _, _, _, a, _, x, _, _, out, _ = names
+    _, m, n, _, _, lead, _, step, _, _, _ = told
+    rows, columns = (m, n) if flags[flag[1:]] == "N" else (n, m)
+    return {a: lead * (n - 1) + m, x: step * (columns - 1) + 1, out: rows}
+
+
 def product_text(product: Product) -> str:
     """The body of ``void @KERNEL(ptr %p0, ptr %p1, ptr %p2)``: x, y, out."""
     name = routine(product)
@@ -124,6 +149,7 @@ def product_text(product: Product) -> str:
     for i, step in enumerate(bytes_of):
         lines += [f"  %s{i} = mul i64 %i, {step}", f"  %q{i} = getelementptr i8, ptr %o{i}, i64 %s{i}"]
     lines += [
+        *sanitize.touches([(p, size * n) for p, n in _spans(name, call, numbers, flags).items()]),
         f"  call void @{name}({call})",
         "  %next = add i64 %i, 1",
         f"  %more = icmp ult i64 %next, {batch}",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var, make_aval
+from funcgrad.lowering import sanitize
 from funcgrad.lowering.buffers import layout
 from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.kernels import Control, Schedule
@@ -162,11 +163,13 @@ class BodyKernels:
         f = self.f
         growing = {r for _, roots in calls for r in roots if r is not STATUS and isinstance(r.aval, Growing)}
         arena = layout(s, [roots for _, roots in calls], {*at, *growing})
-        offsets = {r: place.offset for r, place in arena.places.items()}
         frame = Var(make_aval((max(arena.size, 1),), BYTE))
-        if offsets:
+        if arena.places:
             p = f.parameter(frame)
-            at |= {r: f.emit(f"getelementptr i8, ptr {p}, i64 {o}") for r, o in offsets.items()}
+            for r, place in arena.places.items():
+                what = sanitize.buffer(place.bytes, f"frame + {place.offset}")
+                at[r] = f.emit(f"getelementptr i8, ptr {p}, i64 {place.offset}{what}")
+                f.lines += sanitize.fresh(at[r], place.bytes)
         for name, roots in calls:
             pointers = [at[r] if r in at else f.parameter(r) for r in roots]
             f.lines.append(f"  call void @{name}({', '.join([f'ptr {p}' for p in pointers])})")
@@ -273,7 +276,8 @@ class BodyKernels:
         """The address of element `i` of an array or stack."""
         if isinstance(x, Reader):
             return x.row(self.f.b, i)
-        return self.f.emit(f"getelementptr i8, ptr {x}, i64 {self.f.b.imul(i, bytes_of(elem)).text}")
+        what = sanitize.buffer(bytes_of(elem), "a row")
+        return self.f.emit(f"getelementptr i8, ptr {x}, i64 {self.f.b.imul(i, bytes_of(elem)).text}{what}")
 
     # -- branches
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from funcgrad.core.ir import Aval, Equation, Program, Stack, Var
-from funcgrad.lowering import blas, tile
+from funcgrad.lowering import blas, sanitize, tile
 from funcgrad.lowering.bodies import BodyKernels, fits_in_kernels
-from funcgrad.lowering.buffers import Layout, layout
+from funcgrad.lowering.buffers import Layout, buffer_bytes, layout
 from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.donation import copied, in_place, updates
 from funcgrad.lowering.foreign import foreign_text
@@ -26,7 +26,7 @@ from funcgrad.lowering.loops import loop_text
 from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.registers.kernel import control_text
 from funcgrad.lowering.registers.kinds import fits
-from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED, Growing, hand_over, need_copy
+from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED, WORDS, Growing, depth_of, hand_over, need_copy
 from funcgrad.lowering.schedule import CONTROL, schedule
 from funcgrad.lowering.values import Shared, Target
 from funcgrad.lowering.walks import scatter_text, walk_text
@@ -234,9 +234,42 @@ def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Modul
     offsets = {root: place.offset for root, place in places.places.items()}
     offsets |= {r: 8 * sum([q.aval.size for q in growing[:i]]) for i, r in enumerate(growing)}
     out = [(slots[r], r.aval) for r in f.results if isinstance(r.aval, Stack)]
-    driver = _driver(f.calls, slots, offsets, out, words, "interrupt" in f.imports)
-    text = "\n".join([f.text, driver, ATTRIBUTES, ""])
+    known = _Known(
+        s, places.size, len(program.inputs), offsets, {r for r, d in zip(f.results, donated, strict=False) if d >= 0}
+    )
+    driver = _driver(f.calls, slots, offsets, out, words, "interrupt" in f.imports, known)
+    text = sanitize.declared("\n".join([f.text, driver, ATTRIBUTES, ""]))
     return Module(text, places, f.imports, f.level, f.checks, f.foreign)
+
+
+class _Known:
+    """What checks of memory want to know of a driver's pointers; nothing without them."""
+
+    def __init__(self, s: Schedule, arena: int, inputs: int, offsets: dict[Any, int], given: set[Any]) -> None:
+        self.schedule, self.arena, self.inputs, self.offsets, self.given = s, arena, inputs, offsets, given
+        self.seen: set[Any] = set()
+
+    def arguments(self, slots: dict[Any, int]) -> list[str]:
+        """The table that `@program` is called with."""
+        return sanitize.parameter("%args", 8 * (max(slots.values(), default=1) + 1))
+
+    def block(self, name: str) -> str:
+        """The arena, or the status."""
+        return sanitize.buffer(self.arena if name == "arena" else 64, name)
+
+    def buffer(self, root: Any, slot: int | None) -> str:
+        """A buffer that a kernel is called with."""
+        kind = f"arena + {self.offsets.get(root)}" if slot is None else "input" if slot < self.inputs + 2 else "result"
+        place = kind if slot is None else f"{kind} {slot - 2 - (self.inputs if kind == 'result' else 0)}"
+        return sanitize.buffer(buffer_bytes(self.schedule, root), place)
+
+    def fresh(self, root: Any, slot: int | None, pointer: str) -> list[str]:
+        """Where the buffer was not used before."""
+        if root in self.seen or isinstance(root.aval, Stack | Growing) or root in self.given:
+            return []
+        self.seen.add(root)
+        own = slot is None or slot >= self.inputs + 2
+        return sanitize.fresh(pointer, buffer_bytes(self.schedule, root)) if own else []
 
 
 PART = 64  # calls of one function of the driver: code generation is superlinear in the length of a function
@@ -249,13 +282,15 @@ def _driver(
     stacks: Sequence[tuple[int, Stack]],
     words: int,
     watched: bool,
+    known: _Known,
 ) -> str:
     """``@program``, and the parts that it calls in turn; results that are stacks are handed over last."""
     parts = [calls[i : i + PART] for i in range(0, len(calls), PART)]
-    texts = [_part(n, part, slots, offsets) for n, part in enumerate(parts)]
+    texts = [_part(n, part, slots, offsets, known) for n, part in enumerate(parts)]
     name = "run" if words or watched else "program"
-    lines = [f"define i64 @{name}(ptr %args) #0 {{", "entry:", "  %arena = load ptr, ptr %args"]
-    lines += ["  %as = getelementptr ptr, ptr %args, i64 1", "  %status = load ptr, ptr %as"]
+    lines = [f"define i64 @{name}(ptr %args) #0 {{", "entry:", *(known.arguments(slots) if name == "program" else [])]
+    lines += [f"  %arena = load ptr, ptr %args{known.block('arena')}"]
+    lines += ["  %as = getelementptr ptr, ptr %args, i64 1", f"  %status = load ptr, ptr %as{known.block('status')}"]
     for n, part in enumerate(parts):
         lines.append(f"  %s{n} = call i64 @part{n}(ptr %args, ptr %arena, ptr %status)")
         if any([STATUS in roots for _, roots in part]):
@@ -263,17 +298,19 @@ def _driver(
             lines += [f"  br i1 %bad{n}, label %fail{n}, label %go{n}", f"fail{n}:", f"  ret i64 %s{n}", f"go{n}:"]
     for n, (slot, aval) in enumerate(stacks):
         lines += [f"  %o{n}a = getelementptr ptr, ptr %args, i64 {slot}", f"  %o{n} = load ptr, ptr %o{n}a"]
+        lines[-1] += sanitize.buffer(8 * (WORDS + DESCRIPTION * depth_of(aval)), "a stack")
         lines += hand_over(f"%o{n}", aval, n)
     lines += ["  ret i64 0", "}"]
-    return "\n".join([*texts, *lines, *(_around(words, watched) if name == "run" else []), ""])
+    return "\n".join([*texts, *lines, *(_around(words, watched, slots, known) if name == "run" else []), ""])
 
 
-def _around(words: int, watched: bool) -> list[str]:
+def _around(words: int, watched: bool, slots: dict[Any, int], known: _Known) -> list[str]:
     """``@program`` around ``@run``: growing buffers are empty at the start, and freed at the end.
 
     Their descriptions are that many words at the beginning of the arena.
     """
-    lines = ["define i64 @program(ptr %args) #0 {", "entry:", "  %arena = load ptr, ptr %args"]
+    lines = ["define i64 @program(ptr %args) #0 {", "entry:", *known.arguments(slots)]
+    lines.append(f"  %arena = load ptr, ptr %args{known.block('arena')}")
     if words:
         lines.append(f"  store [{words} x i64] zeroinitializer, ptr %arena")
     if watched:
@@ -285,7 +322,7 @@ def _around(words: int, watched: bool) -> list[str]:
     return [*lines, "  ret i64 %code", "}"]
 
 
-def _part(n: int, calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int]) -> str:
+def _part(n: int, calls: Sequence[Call], slots: dict[Any, int], offsets: dict[Any, int], known: _Known) -> str:
     lines = [f"define internal i64 @part{n}(ptr %args, ptr %arena, ptr %status) #0 {{", "entry:"]
     for i, (name, roots) in enumerate(calls):
         pointers = []
@@ -293,10 +330,14 @@ def _part(n: int, calls: Sequence[Call], slots: dict[Any, int], offsets: dict[An
             p = f"%r{i}.{k}"
             if root is STATUS:
                 p = "%status"
-            elif root in slots:
-                lines += [f"  {p}a = getelementptr ptr, ptr %args, i64 {slots[root]}", f"  {p} = load ptr, ptr {p}a"]
             else:
-                lines.append(f"  {p} = getelementptr i8, ptr %arena, i64 {offsets[root]}")
+                slot = slots.get(root)
+                if slot is not None:
+                    lines += [f"  {p}a = getelementptr ptr, ptr %args, i64 {slot}", f"  {p} = load ptr, ptr {p}a"]
+                else:
+                    lines.append(f"  {p} = getelementptr i8, ptr %arena, i64 {offsets[root]}")
+                lines[-1] += known.buffer(root, slot)
+                lines += known.fresh(root, slot, p)
             pointers.append(f"ptr {p}")
         lines.append(f"  call void @{name}({', '.join(pointers)})")
         if STATUS in roots:

@@ -22,7 +22,7 @@ from funcgrad.core.evaluate import set_execute
 from funcgrad.core.ir import Aval, Literal, Program, Stack, make_aval
 from funcgrad.core.stacked import Stacked
 from funcgrad.core.trace import eagerly
-from funcgrad.lowering import blas, stack_values
+from funcgrad.lowering import blas, sanitize, stack_values
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.dump import dump_module, dump_program
 from funcgrad.lowering.emit import emit
@@ -31,8 +31,10 @@ from funcgrad.lowering.foreign import FAILED
 from funcgrad.lowering.interrupt import flag_address, watch
 from funcgrad.lowering.machine import Library, compile_object, header, load
 from funcgrad.lowering.pool import ArenaPool
+from funcgrad.lowering.readable import format_kernels
 from funcgrad.lowering.registers.control import INTERRUPTED
 from funcgrad.lowering.registers.stacks import OUT_OF_MEMORY
+from funcgrad.lowering.sanitizer import Checked
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import Stage, is_native, stages, this_target
 from funcgrad.lowering.thunks import Target
@@ -52,11 +54,18 @@ class Native:
     def __init__(self, program: Program, donated: tuple[int, ...] = ()) -> None:
         self.program = program
         module = emit(program, this_target(), donated)
-        text = header() + module.text
+        text = module.text
+        self.checked: Checked | None = None
+        if sanitize.ON:
+            text, sites = sanitize.instrumented(text)
+            self.checked = Checked(sites)
+        text = header() + text
         dump_module(program, text, module.level, donated)
         code = cached(text, module.level, lambda: compile_object(text, module.level))
         self.foreign = [Target(e) for e in module.foreign]
         imports = {name: address_of(name) for name in module.imports} | foreign_addresses(self.foreign)
+        if self.checked is not None:
+            imports |= self.checked.imports(imports)
         self.library: Library = load([code], ["program"], imports)
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])
         self.arena = module.arena.size
@@ -100,6 +109,9 @@ class Native:
                 raise error
             finally:
                 del error  # which holds this frame
+        if code == sanitize.FAULT:
+            assert self.checked is not None
+            raise self.checked.error(self.program, format_kernels(self.program))
         if code == DAMAGED:
             raise ProgramError(
                 f"the machine code of program {self.program.name} wrote behind its arena of {self.arena} bytes",
@@ -212,13 +224,13 @@ def executable(program: Program) -> Executable:
     """The executable of `program`: the same one for equal Programs, as long as one of them lives."""
 
     def find() -> Executable:
-        key = program.fingerprint
+        key = program.fingerprint, sanitize.ON
         found = _executables.get(key)
         if found is None:
             found = _executables[key] = Executable(program)
         return found
 
-    return program.remember("executable", find)
+    return program.remember(f"executable{' with checks' if sanitize.ON else ''}", find)
 
 
 RUNNERS: dict[str, Callable[[Program], Callable[[Sequence[Any]], list[Any]]]] = {"llvm": executable}

@@ -11,10 +11,12 @@ holds none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from funcgrad.core.ir import Aval, Equation, Var, make_aval, static_key
 from funcgrad.core.primitive import Compiled
+from funcgrad.lowering import sanitize
 from funcgrad.lowering.layout import View, contiguous
 from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.values import Shared
@@ -42,15 +44,21 @@ def copies_of(e: Equation) -> list[Aval]:
     return [] if c is None else [a for a in rows_of(c, [x.aval for x in e.inputs]) if a.shape]
 
 
-def call_lines(e: Equation, shared: Shared, table: str, n: int) -> list[str]:
-    """The call for a filled table, and the way out to ``%exit`` if it fails; code goes on in block ``went<n>``."""
+def call_lines(e: Equation, shared: Shared, table: str, places: Sequence[str], n: int) -> list[str]:
+    """The call for a table filled with `places`, and the way out to ``%exit`` if it fails.
+
+    Code goes on in block ``went<n>``.
+    """
     source = (e.source.filename, e.source.line) if e.source is not None else None
     params = tuple([(k, static_key(v)) for k, v in sorted(e.params.items())])
     types = tuple([a.aval for a in (*e.inputs, *e.outputs)])
     key = (e.primitive, params, types, len(e.inputs), source)
     i = shared.foreign.setdefault(key, (len(shared.foreign), e))[0]
     shared.declares[f"declare i64 @foreign{i}(ptr, ptr)"] = None
+    avals = [a.aval for a in (*e.inputs, *e.outputs)] + copies_of(e)
+    spans = [(p, a.size * a.dtype.itemsize) for p, a in zip(places, avals, strict=True)]
     return [
+        *sanitize.touches([(table, 8 * len(places)), ("%status", 64), *spans]),
         f"  %done{n} = call i64 @foreign{i}(ptr {table}, ptr %status)",
         f"  %good{n} = icmp eq i64 %done{n}, {DONE}",
         f"  br i1 %good{n}, label %went{n}, label %failed{n}",
@@ -72,7 +80,8 @@ def foreign_text(e: Equation, views: dict[Var, View], shared: Shared) -> KernelT
         lines.append(f"  %a{k} = getelementptr i8, ptr {p}, i64 {view.offset * view.root.aval.dtype.itemsize}")
         lines += [f"  %t{k} = getelementptr ptr, ptr %table, i64 {k}", f"  store ptr %a{k}, ptr %t{k}"]
     roots[STATUS] = "%status"
-    body = "\n".join([*lines, *call_lines(e, shared, "%table", 0), "  br label %exit", "exit:", "  ret void"])
+    lines += call_lines(e, shared, "%table", [f"%a{k}" for k in range(len(places))], 0)
+    body = "\n".join([*lines, "  br label %exit", "exit:", "  ret void"])
     parameters = ", ".join([f"ptr {p}" for p in roots.values()])
     return KernelText(f"define internal void @KERNEL({parameters}) #0 {{\nentry:\n{body}\n}}\n", tuple(roots), False)
 

@@ -13,7 +13,9 @@ import numpy as np
 
 from funcgrad.core.ir import Stack
 from funcgrad.core.stacked import Stacked
+from funcgrad.lowering import sanitize
 from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED, ROWS, START, WORDS, depth_of
+from funcgrad.lowering.sanitizer import BOUNDS
 
 _free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(("free", ctypes.CDLL(None)))
 
@@ -38,6 +40,11 @@ def lent(x: Stacked) -> tuple[Any, list[Any]]:
     for level, r in enumerate(rows):
         at, size = WORDS + DESCRIPTION * level, r.nbytes // len(r) if len(r) else 0
         block[at : at + DESCRIPTION] = r.ctypes.data, size, len(r), len(r), 0
+    if sanitize.ON:
+        for memory in (block, *rows):
+            BOUNDS.add_array(memory)
+        for level in range(depth):
+            BOUNDS.add(place(level), block.ctypes.data, block.ctypes.data + block.nbytes)
     return block, rows
 
 

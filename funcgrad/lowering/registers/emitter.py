@@ -13,6 +13,7 @@ import numpy as np
 
 from funcgrad.base.dtypes import INT, Dtype
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Stack, make_aval
+from funcgrad.lowering import sanitize
 from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.foreign import call_lines, copies_of
 from funcgrad.lowering.registers.cells import I64, Cell, Memory, StackCell, is_small, register_element
@@ -87,7 +88,8 @@ class Straight:
         """Scratch memory of this function for a value."""
         at = -(-self.scratch // 16) * 16
         self.scratch = at + max(aval.size * aval.dtype.itemsize, 1)
-        p = self.b.emit(I64, f"getelementptr i8, ptr %scratch, i64 {at}")
+        what = sanitize.buffer(self.scratch - at, f"scratch + {at}")
+        p = self.b.emit(I64, f"getelementptr i8, ptr %scratch, i64 {at}{what}")
         return Memory(p.text, aval)
 
     # -- equations
@@ -311,7 +313,7 @@ class Straight:
         for k, place in enumerate(places):
             b.lines.append(f"  store ptr {place.pointer}, ptr {table.at(b, k)}")
         b.count = n = b.count + 1
-        b.lines += call_lines(e, b.shared, table.pointer, n)
+        b.lines += call_lines(e, b.shared, table.pointer, [place.pointer for place in places], n)
         b.block = f"went{n}"
         return [self.registers(place) for place in results]
 
