@@ -29,6 +29,7 @@ import numpy as np
 
 from funcgrad.core.array import Array
 from funcgrad.core.check import checking
+from funcgrad.lowering import sanitize
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.machine import Library, compile_object, header, load
 
@@ -61,14 +62,15 @@ def arena_functions() -> dict[str, int]:
 class ArenaPool:
     """Working memory for the calls of one program: a list of free arenas of `size` bytes, aligned to 64.
 
-    With FUNCGRAD_CHECK=1 guard words stand behind each arena, and are looked at when it comes back.
+    With FUNCGRAD_CHECK=1 (or FUNCGRAD_SANITIZE=1) guard words stand behind each arena; they are looked at when it
+    comes back.
     """
 
     __slots__ = ("_words", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._words = (ctypes.c_void_p * 3)(None, size, int(checking()))
+        self._words = (ctypes.c_void_p * 3)(None, size, int(checking() or sanitize.ON))
 
     @property
     def address(self) -> int:

@@ -6,6 +6,7 @@ In: the checks of a module. Out: addresses of functions for the code to call, an
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,15 +16,19 @@ from funcgrad.lowering.sanitize import Sites
 
 
 class Bounds:
-    """The buffers of pointers that are in memory or in integers, by address, and the sizes of blocks that grow."""
+    """The buffers of pointers that are in memory or in integers, by address, and blocks that grow."""
 
     def __init__(self) -> None:
         self._ends: dict[int, tuple[int, int]] = {}
-        self._sizes: dict[int, int] = {}
+        self._blocks: dict[int, list[int]] = {}  # by address: pointers into it
+        self._lock = threading.RLock()
 
     def add(self, pointer: int, low: int, high: int) -> None:
         """A pointer was stored."""
-        self._ends[pointer] = low, high
+        with self._lock:
+            self._ends[pointer] = low, high
+            if low in self._blocks:
+                self._blocks[low].append(pointer)
 
     def add_array(self, x: Any) -> None:
         """An array whose address is stored."""
@@ -33,15 +38,17 @@ class Bounds:
         """The first address of its buffer and the first behind it; nothing may be reached through one unknown."""
         return self._ends.get(pointer, (0, 0))
 
-    def moved(self, old: int, new: int, size: int) -> None:
-        """A block was allocated, moved, or freed: pointers to where it was are worth nothing."""
-        before = self._sizes.pop(old, 0)
-        if before:
-            for pointer in [p for p, (low, _) in self._ends.items() if low == old]:
-                del self._ends[pointer]
-        if new:
-            self._sizes[new] = size
-            self.add(new, new, new + size)
+    def allocated(self, block: int, size: int) -> None:
+        """A block is there."""
+        with self._lock:
+            self._blocks[block] = []
+            self.add(block, block, block + size)
+
+    def freed(self, block: int) -> None:
+        """A block goes: pointers to it are worth nothing. To be called before another one can take its place."""
+        with self._lock:
+            for pointer in self._blocks.pop(block, ()):
+                self._ends.pop(pointer, None)
 
 
 BOUNDS = Bounds()
@@ -70,17 +77,19 @@ class Checked:
         self.sites = sites
         self.fault: tuple[int, ...] | None = None
         """The first: its check, the address, how many bytes, the bounds, and the call."""
+        self._last: tuple[int, ...] = (0,) * 6
         library = ctypes.CDLL(None)
         allocate, free = (_KINDS[name]((name, library)) for name in ("realloc", "free"))
 
         def realloc(old: int | None, size: int) -> int | None:
+            BOUNDS.freed(old or 0)
             new = allocate(old, size)
             if new:
-                BOUNDS.moved(old or 0, new, size)
+                BOUNDS.allocated(new, size)
             return new  # type: ignore[no-any-return]
 
         def release(old: int | None) -> None:
-            BOUNDS.moved(old or 0, 0, 0)
+            BOUNDS.freed(old or 0)
             free(old)
 
         functions = {
@@ -105,9 +114,8 @@ class Checked:
 
     def error(self, program: Program, kernels: str) -> ProgramError:
         """Where the first fault was."""
-        assert self.fault is not None
-        number, address, size, low, high, call = self.fault
-        self.fault = None
+        self._last, self.fault = self.fault or self._last, None  # another thread may have taken it
+        number, address, size, low, high, call = self._last
         site = self.sites[number]
         kernel, names = self.sites.calls[call] if call < len(self.sites.calls) else ("the driver", [])
         where = site.origin

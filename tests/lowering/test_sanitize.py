@@ -20,68 +20,13 @@ from funcgrad.lowering.registers.stacks import Handed
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import this_target
 from tests.lowering.test_native_ops import same_bits
-
-X = np.linspace(-2.0, 3.0, 37)
-M = np.arange(35.0).reshape(5, 7) / 9
-R = np.linspace(0.0, 1.0, 200).reshape(5, 40)
-I = np.array([3, 1, 3])
+from tests.sanitize.programs import SAMPLE, I, M, R, X, network, rows, steps
 
 
 @pytest.fixture(autouse=True)
 def checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code is checked, as with the variable."""
     monkeypatch.setattr(sanitize, "ON", True)
-
-
-# -- a sample of Programs
-
-
-def wave(x: Any) -> Any:
-    return lax.scan(lambda c, t: (c * 0.5 + np.sin(t), c), x[0], x)
-
-
-def rows(x: Any) -> Any:
-    """The body of this loop is kernels."""
-    return lax.scan(lambda c, t: (np.tanh(c + np.flip(c) * t), np.cumsum(c * t)), x[0], x)
-
-
-def steps(x: Any) -> Any:
-    """The reverse mode of this loop keeps values in a buffer that grows."""
-    return lax.while_loop(lambda c: c[0] < 50, lambda c: (c[0] * 1.1 + 1, c[1] * np.sin(c[0])), (x, x))[1]
-
-
-def choice(x: Any, i: Any) -> Any:
-    return lax.switch(i, [np.sin, np.cos, lambda x: x[::-1]], x)
-
-
-def network(w: Any, v: Any) -> Any:
-    return np.sum(np.tanh(np.tanh(w @ v) @ w))
-
-
-def called(x: Any) -> Any:
-    return fg.pure_callback(lambda y: np.sort(y), fg.ShapeDtypeStruct(x.shape, x.dtype), x * 2.0) + x
-
-
-SAMPLE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    "elementwise": (lambda x: np.exp(x) * np.sin(x), (X,)),
-    "narrow": (lambda x: np.sqrt(x * x + 1) > 2, (X.astype(np.float32),)),
-    "sums": (lambda x: (np.sum(x), np.max(x, axis=1), np.sum(x, axis=0), np.argmax(x)), (M,)),
-    "views": (lambda x: x[::-1, 1::2] + x[:, :3] * 2.0, (M,)),
-    "walk": (lambda x: (np.cumsum(x, axis=0), np.cumprod(x, axis=1)), (M,)),
-    "gather": (lambda x, i: x[i] * x[i][:, ::-1], (M, I)),
-    "scatter": (lambda x, i: x.at[i].add(1.0).at[i, 2].set(0.0), (M, I)),
-    "product": (lambda x: x @ x.T @ x, (M,)),
-    "large product": (fg.grad(network, argnums=(0, 1)), (np.ones((40, 50)) / 9, np.ones((50, 40)) / 7)),
-    "matrix and vector": (lambda a, x: (a @ x, x @ a.T), (np.ones((300, 270)), np.arange(270.0))),
-    "large angle": (np.sin, (np.array([1e300, -2e22, 3.0]),)),
-    "scan": (fg.grad(lambda x: np.sum(wave(x)[1])), (X,)),
-    "scan of kernels": (fg.grad(lambda x: np.sum(rows(x)[1])), (R,)),
-    "while": (fg.vmap(fg.grad(steps)), (X[:5],)),
-    "branch": (fg.grad(lambda x, i: np.sum(choice(x, i))), (X, 2)),
-    "banded": (fg.jacfwd(lambda x: x * x * x), (X,)),
-    "foreign": (called, (X,)),
-    "empty": (lambda x: (np.sum(x), x + 1.0, np.concatenate([x, x])), (np.ones((0, 3)),)),
-}
 
 
 def program_of(name: str) -> tuple[Any, list[Any]]:
@@ -279,8 +224,9 @@ def test_a_line_that_is_not_understood() -> None:
 
 def test_bounds_of_blocks_that_move() -> None:
     bounds = sanitizer.Bounds()
-    bounds.moved(0, 4096, 64)
+    bounds.allocated(4096, 64)
     bounds.add(4104, 4096, 4160)
     assert bounds.of(4104) == bounds.of(4096) == (4096, 4160)
-    bounds.moved(4096, 8192, 128)
+    bounds.freed(4096)
+    bounds.allocated(8192, 128)
     assert bounds.of(4104) == bounds.of(4096) == (0, 0) and bounds.of(8192) == (8192, 8320)
