@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from math import pi
 from typing import Any
 
@@ -115,17 +116,21 @@ INTERVALS: dict[str, tuple[tuple[float, float], ...]] = {
 
 def chunks(name: str, dtype: Any, size: int) -> Iterator[tuple[Array, ...]]:
     """At least `size` arguments of an op, the hard ones first, in portions that stay in a cache."""
-    done = 0
     first = pairs(dtype) if name in BINARY else (points(dtype),)
     for start in range(0, len(first[0]), 1 << 17):
         yield tuple(a[start : start + (1 << 17)] for a in first)
-    done += len(first[0])
-    seed = 0
-    while done < size:
-        seed += 1
-        args = pairs.__wrapped__(dtype, 16_000, seed) if name in BINARY else (numbers(name, dtype, 1 << 17, seed),)
+    done = len(first[0])
+    for seed in count(1):
+        if done >= size:
+            return
+        args = random_arguments(name, dtype, 1 << 17, seed)
         done += len(args[0])
         yield args
+
+
+def random_arguments(name: str, dtype: Any, size: int, seed: int) -> tuple[Array, ...]:
+    """About `size` random arguments of an op."""
+    return pairs.__wrapped__(dtype, size // 8, seed) if name in BINARY else (numbers(name, dtype, size, seed),)
 
 
 def numbers(name: str, dtype: Any, size: int, seed: int) -> Array:
