@@ -28,6 +28,7 @@ SMALL = 4096  # m n k: above, BLAS is as fast
 SKINNY = 60000  # m n k where the result is one row or column
 ROWS = 8  # of a tile
 VECTORS = {64: 3}  # of columns of a tile, by the bytes of a vector: its sums fill the registers; else 1
+BLOCK = 128  # steps of a loop after which the sums of a long one are added to those of the blocks before
 CHAINS = 4  # independent sums that hide the latency of an addition
 I64 = make_type("i64")
 
@@ -154,24 +155,39 @@ class _Tile:
         repeat(b, -(-n // size), [], step)
 
     def summed(self, depth: int, chains: int, width: int, take: Callable[[Value | int, Carries], Carries]) -> Carries:
-        """`take` for every index below `depth`: sums of `width` registers, in so many chains that are added up."""
-        zero = constant(self.type, 0)
+        """`take` for every index below `depth`: sums of `width` registers, in so many chains that are added up.
+
+        Long ones are summed block by block, so that an error grows with the number of blocks.
+        """
         whole, rest = divmod(depth, chains)
+        blocks, more = divmod(whole, BLOCK) if whole >= 2 * BLOCK else (0, whole)
+        zeros = [constant(self.type, 0)] * (width * chains)
 
-        def step(i: Value, sums: Carries) -> Carries:
-            first = i if chains == 1 else self.b.imul(i, chains)
-            out: Carries = []
-            for c in range(chains):
-                k = first if c == 0 else self.b.iadd(first, c)
-                out += take(k, sums[c * width : (c + 1) * width])
-            return out
+        def run(start: Value | int, count: int) -> Carries:
+            def step(i: Value, sums: Carries) -> Carries:
+                first = i if isinstance(start, int) and start == 0 else self.b.iadd(i, start)
+                first = first if chains == 1 else self.b.imul(first, chains)
+                out: Carries = []
+                for c in range(chains):
+                    k = first if c == 0 else self.b.iadd(first, c)
+                    out += take(k, sums[c * width : (c + 1) * width])
+                return out
 
-        sums = repeat(self.b, whole, [zero] * (width * chains), step)
+            return repeat(self.b, count, zeros, step)
+
+        def added(sums: Carries, others: Carries) -> Carries:
+            return [self.b.add(s, t) for s, t in zip(sums, others, strict=True)]
+
+        if blocks:
+            sums = repeat(self.b, blocks, zeros, lambda i, sums: added(sums, run(self.b.imul(i, BLOCK), BLOCK)))
+            sums = added(sums, run(blocks * BLOCK, more)) if more else sums
+        else:
+            sums = run(0, more)
         for c in range(rest):
             sums[c * width : (c + 1) * width] = take(whole * chains + c, sums[c * width : (c + 1) * width])
         while len(sums) > width:
             half = len(sums) // 2
-            sums = [self.b.add(s, t) for s, t in zip(sums[:half], sums[half:], strict=True)]
+            sums = added(sums[:half], sums[half:])
         return sums
 
     # -- by columns

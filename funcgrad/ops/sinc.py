@@ -77,7 +77,7 @@ def _sinc(x: Any, *, order: int = 0) -> Any:
     sign = 1.0 - 2.0 * np.fmod(np.abs(n), 2.0)
     s, c = sign * np.sin((wide - n) * pi), sign * np.cos((wide - n) * pi)
     safe = np.where(near, 1.0, t)
-    outer = s / safe
+    outer = s / safe + 0.0  # a zero has no sign
     for k in range(1, order + 1):
         s, c = c, -s  # sin(t + k pi / 2)
         outer = (s - k * outer) / safe

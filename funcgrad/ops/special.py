@@ -107,8 +107,11 @@ def erfinv(x: Operand) -> Any:
     return apply(erfinv_p, x)
 
 
+_scipy_erfinv = _scipy("erfinv")
+
 erfinv_p = elementwise(
-    erfinv, numpy=None, dtypes=REAL, evaluate=_scipy("erfinv"),
+    erfinv, numpy=None, dtypes=REAL,
+    evaluate=lambda x: np.copysign(_scipy_erfinv(x), x),  # SciPy's loses the sign of -0.0
     domain=Domain(-0.9, 0.9, at={(1.0,): ((inf,), (inf,)), (-1.0,): ((inf,), (-inf,))}),
 )  # fmt: skip
 erfinv_p.emit = scalar.of_floats(vecmath.erfinv)

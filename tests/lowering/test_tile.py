@@ -29,6 +29,7 @@ TARGETS = [
 SIZES = [
     *itertools.product((1, 2, 3, 9), (1, 3, 8, 21), (1, 2, 5, 8, 19)),
     (8, 16, 16), (17, 4, 24), (5, 7, 50), (1, 70, 77), (77, 33, 1), (1, 300, 3), (1, 1, 1000), (11, 11, 33), (64, 8, 8),
+    (1, 1303, 3), (1, 1024, 4),
 ]  # fmt: skip
 LAYOUTS = ("NN", "TN", "NT", "TT")
 
@@ -198,3 +199,16 @@ def test_batches_and_operands_that_are_views() -> None:
     ):
         found, expected = fg.jit(f)(x, y), np.asarray(f(x, y))
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((10_000,), (10_000, 4)), ((10_000,), (10_000, 5)), ((4, 10_000), (10_000,)), ((30_000,), (30_000,))],
+)
+def test_errors_of_long_sums_do_not_pile_up(left: Any, right: Any, dtype: str) -> None:
+    for value in (0.1, 0.7, 1 / 3):  # equal terms are rounded to one side, many times in a row
+        x, y = np.full(left, value, dtype), np.ones(right, dtype)
+        true = float(x.flat[0]) * left[-1]
+        error = np.max(np.abs(fg.jit(np.matmul)(x, y).astype(float) - true))
+        assert error <= 32 * np.finfo(dtype).eps / 2 * true

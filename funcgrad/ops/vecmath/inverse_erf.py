@@ -7,21 +7,22 @@ it v + H(1 / (v + 2)) with v = √w, where H is small.
 from __future__ import annotations
 
 from funcgrad.ops.vecmath import coefficients as c
-from funcgrad.ops.vecmath.arithmetic import INF, NAN, Builder, Value, polynomial, two_product
-from funcgrad.ops.vecmath.logarithm import log_inside
+from funcgrad.ops.vecmath.arithmetic import INF, NAN, Builder, Value, fast_two_sum, polynomial, two_product
+from funcgrad.ops.vecmath.logarithm import log_parts
 
 
 def erfinv(b: Builder, x: Value) -> Value:
     """The y with erf(y) = x: 2 ulp; ±inf at ±1, NaN outside [−1, 1]. f32 is computed in f64."""
     wide = b.convert(x, b.f64)
     a = b.abs(wide)
-    w = b.neg(log_inside(b, b.mul(b.sub(1.0, a), b.add(a, 1.0))))
+    high, rest = log_parts(b, b.mul(b.sub(1.0, a), b.add(a, 1.0)))
+    w, w_lo = fast_two_sum(b, b.neg(high), rest)
     h, h_lo = c.HALF_ROOT_PI
     q = polynomial(b, b.fma(w, 2 / 3, -1.0), c.ERFINV)
-    inner = b.fma(a, h, b.mul(a, b.fma(w, q, h_lo)))
+    inner = b.fma(a, h, b.mul(a, b.fma(w, q, b.fma(w_lo, q, h_lo))))  # Q is about the slope, too
     v = b.sqrt(w)
     p, e = two_product(b, v, v)
-    v_lo = b.div(b.sub(b.sub(w, p), e), b.add(v, v))
+    v_lo = b.div(b.add(b.sub(b.sub(w, p), e), w_lo), b.add(v, v))
     S, T = c.ERFINV_MAP
     t = b.sub(b.div(S, b.add(v, 2.0)), T)
     outer = b.add(v, b.add(polynomial(b, t, c.ERFINV_TAIL), v_lo))

@@ -73,10 +73,15 @@ def log(b: Builder, x: Value) -> Value:
 
 def log_inside(b: Builder, x: Value) -> Value:
     """The logarithm where 0 < x < inf, anything elsewhere."""
+    return b.sub(*log_parts(b, x))
+
+
+def log_parts(b: Builder, x: Value) -> Pair:
+    """(p, q) with log x = p − q, p = 0 or |p| > |q|: it lacks but the last rounding."""
     k, m, _ = decompose(b, x)
     f, h, r = log_rest(b, m)
     L1, L2 = c.LN2[format_of(x).name]
-    return b.sub(b.mul(k, L1), b.sub(b.sub(h, b.fma(k, L2, r)), f))
+    return b.mul(k, L1), b.sub(b.sub(h, b.fma(k, L2, r)), f)
 
 
 def log1p(b: Builder, x: Value) -> Value:
