@@ -36,7 +36,7 @@ from funcgrad.api.tracing import (
 )
 from funcgrad.base import tree
 from funcgrad.base.dtypes import BOOL
-from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentError, UnsupportedError
+from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentError, UnsupportedError, printed
 from funcgrad.control.call import call
 from funcgrad.core.array import Array, native_switch
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
@@ -98,8 +98,10 @@ class Lowered:
 
     def as_text(self, stage: str = "program") -> str:
         """The text of a stage."""
-        if stage not in STAGES:
-            raise ParameterError(f"there is no stage {stage!r}", hint=f"stages are {', '.join(map(repr, STAGES))}")
+        if not isinstance(stage, str) or stage not in STAGES:
+            raise ParameterError(
+                f"there is no stage {printed(stage)}", hint=f"stages are {', '.join(map(repr, STAGES))}"
+            )
         return STAGES[stage](self.program)
 
 
@@ -293,7 +295,7 @@ class Jit(NativeCallable):
                     else "pass it as a traced argument, or make it hashable"
                 )
                 return StaticArgumentError(
-                    f"jit: static {what} of {self._name} is not hashable: {kind.__name__} {value!r:.60}", hint=hint
+                    f"jit: static {what} of {self._name} is not hashable: {kind.__name__} {printed(value)}", hint=hint
                 )
         return StaticArgumentError(f"jit: an argument of {self._name} has a tree that is not hashable")
 
@@ -371,14 +373,14 @@ def _donate(out: list[Any], leaves: list[Any], donated: Sequence[int]) -> list[A
 def _numbers(value: Any, what: str) -> tuple[int, ...]:
     items = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, Iterable) else (None,)
     if not all(isinstance(i, int) and not isinstance(i, bool) for i in items):
-        raise ArgumentError(f"jit: {what} is an int or a tuple of ints, got {value!r}")
+        raise ArgumentError(f"jit: {what} is an int or a tuple of ints, got {printed(value)}")
     return items
 
 
 def _words(value: Any, what: str) -> tuple[str, ...]:
     items = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
     if not all(isinstance(i, str) for i in items):
-        raise ArgumentError(f"jit: {what} is a string or a tuple of strings, got {value!r}")
+        raise ArgumentError(f"jit: {what} is a string or a tuple of strings, got {printed(value)}")
     return items
 
 
@@ -465,8 +467,8 @@ def jit(
             device=device,
         )
     require_callable(f, "jit")
-    if lowering not in RUNNERS:
-        raise ParameterError(f"jit: lowering is one of {', '.join(map(repr, RUNNERS))}, got {lowering!r:.40}")
+    if not isinstance(lowering, str) or lowering not in RUNNERS:
+        raise ParameterError(f"jit: lowering is one of {', '.join(map(repr, RUNNERS))}, got {printed(lowering, 40)}")
     if fast_math is not False or device is not None:
         raise UnsupportedError("jit: fast_math and device are not supported yet", hint="leave them out")
     static = _complete(f, _numbers(static_argnums, "static_argnums"), _words(static_argnames, "static_argnames"))

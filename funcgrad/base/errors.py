@@ -35,6 +35,14 @@ def doing(what: str) -> Iterator[None]:
         _doing.reset(token)
 
 
+def printed(value: object, length: int = 60) -> str:
+    """A wrong value for an error message: one line, not long, whatever its `repr` does."""
+    try:
+        return " ".join(repr(value)[:length].split())
+    except Exception:
+        return f"<{type(value).__name__} without a repr>"
+
+
 class FuncgradError(Exception):
     """Base class of every error that funcgrad raises on purpose.
 

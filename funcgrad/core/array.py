@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.errors import ParameterError
+from funcgrad.base.errors import ParameterError, printed
 
 _traced_types: list[type] = []  # filled by core.trace: instances count as Arrays
 _at: list[Callable[[Any], Any]] = []  # filled by funcgrad.numpy
@@ -37,7 +37,7 @@ class Config(SimpleNamespace):
             raise ParameterError(f"config has no setting {name!r}", hint=f"settings are {', '.join(_SETTINGS)}")
         if not any([value is v or value == v for v in _SETTINGS[name]]):
             allowed = " or ".join([repr(v) for v in _SETTINGS[name]])
-            raise ParameterError(f"config.{name} is {allowed}, got {value!r}")
+            raise ParameterError(f"config.{name} is {allowed}, got {printed(value)}")
         super().__setattr__(name, value)
         hold_native(0)
 

@@ -32,6 +32,7 @@ from funcgrad.base.errors import (
     TracerIntegerConversionError,
     TracerValueError,
     UnexpectedTracerError,
+    printed,
 )
 from funcgrad.base.source import Source, user_place, user_source
 from funcgrad.core.array import _traced_types
@@ -579,7 +580,7 @@ def describe(x: Any) -> str:
         return f"{name}: {x.aval}" if name else str(x.aval)
     if isinstance(x, np.ndarray | np.generic):
         return str(make_aval(x.shape, x.dtype))
-    return f"{type(x).__name__} {x!r}"
+    return f"{type(x).__name__} {printed(x)}"
 
 
 def made_at(x: Tracer) -> Source | None:
