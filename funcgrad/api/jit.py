@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import threading
 import types
 import weakref
 from collections import OrderedDict, namedtuple
@@ -37,6 +36,7 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.dtypes import BOOL
 from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentError, UnsupportedError, printed
+from funcgrad.base.shelter import lock
 from funcgrad.control.call import call
 from funcgrad.core.array import Array, native_switch
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
@@ -59,7 +59,7 @@ class _Cache:
         self.entries: OrderedDict[Hashable, Traced] = OrderedDict()
         self.hits = 0
         self.misses = 0
-        self.lock = threading.Lock()
+        self.lock = lock()
 
     def find(self, key: Hashable) -> Traced | None:
         with self.lock:
@@ -152,7 +152,11 @@ class Jit(NativeCallable):
             out = _donate(out, leaves, donated)
         if outside and key not in self._entered:
             self._entered.add(key)
-            self._enter(traced, args, kwargs, donated)
+            try:
+                self._enter(traced, args, kwargs, donated)
+            except BaseException:
+                self._entered.discard(key)
+                raise
         return tree.unflatten(traced.out_tree, out)
 
     def _call_plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -169,10 +173,12 @@ class Jit(NativeCallable):
         if self._lowering != "llvm":
             return
         native = native_entry(traced, args, kwargs, self._statics(args), self._static[1], donated)
-        if native is not None:
-            self._natives = [native, *self._natives][:MAX_TABLES]
+        if native is None:
+            return
+        with self._cache.lock:
+            natives = [native, *self._natives][:MAX_TABLES]
             target = make_entry(
-                self._natives,
+                natives,
                 self._python,
                 name=self._name,
                 context=TRACE,
@@ -180,6 +186,7 @@ class Jit(NativeCallable):
                 hits=self._hits,
             )
             arm(self, target)
+            self._natives = natives
             self.__class__ = Jit
 
     def _statics(self, args: tuple[Any, ...]) -> set[int]:
@@ -243,9 +250,9 @@ class Jit(NativeCallable):
         """Forget all specialisations."""
         with self._cache.lock:
             self._cache.entries.clear()
-        self._entered.clear()
-        self._natives = []
-        self.__class__ = PythonJit
+            self._entered.clear()
+            self._natives = []
+            self.__class__ = PythonJit
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, and the number of specialisations kept."""

@@ -178,13 +178,17 @@ class Frame:
 FRAMES: ContextVar[tuple[Frame, ...]] = ContextVar("funcgrad_rules", default=())
 
 
-@contextmanager
-def _open(frame: Frame) -> Iterator[None]:
-    token = FRAMES.set((*FRAMES.get(), frame))
-    try:
-        yield
-    finally:
-        FRAMES.reset(token)
+class _open:  # noqa: N801 (reads as a statement)
+    __slots__ = ("_frame", "_token")
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def __enter__(self) -> None:
+        self._token = FRAMES.set((*FRAMES.get(), self._frame))
+
+    def __exit__(self, *exc: object) -> None:
+        FRAMES.reset(self._token)
 
 
 Make = Callable[[Sequence[Any], Sequence[Any] | None], list[Traced]]

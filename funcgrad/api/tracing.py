@@ -14,6 +14,7 @@ import numpy as np
 from funcgrad.base import tree
 from funcgrad.base.dtypes import scalar_dtype, short
 from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UsageError, doing, printed
+from funcgrad.base.shelter import sheltered
 from funcgrad.base.source import Source, hide_internal_frames, is_internal
 from funcgrad.control.roll import roll
 from funcgrad.core.array import Array, publish
@@ -278,12 +279,12 @@ def _read_only(x: Any) -> Any:
 
 
 def boundary(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Errors that leave `function` carry no frames of funcgrad."""
+    """Errors that leave `function` carry no frames of funcgrad, and nothing stays open, whatever comes out of it."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            return sheltered(function, *args, **kwargs)
         except FuncgradError as error:
             raise hide_internal_frames(error) from error.__cause__
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.errors import ParameterError, printed
+from funcgrad.base.shelter import lock
 
 _traced_types: list[type] = []  # filled by core.trace: instances count as Arrays
 _at: list[Callable[[Any], Any]] = []  # filled by funcgrad.numpy
@@ -18,7 +18,7 @@ _at: list[Callable[[Any], Any]] = []  # filled by funcgrad.numpy
 native_switch = bytearray(1)
 """1 while native entries have to leave their calls to Python: they look here."""
 _holders = [0]
-_lock = threading.Lock()
+_lock = lock()
 
 
 class Config(SimpleNamespace):

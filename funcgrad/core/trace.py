@@ -385,12 +385,13 @@ class Trace:
         values = self.values
         while var not in values:
             e = self.equations[self._cursor]
+            if e.outputs and e.outputs[0] not in values and (not self.unknown or self.unknown.isdisjoint(e.outputs)):
+                try:
+                    self._compute(e)
+                except Exception:  # not what breaks a computation off: that is done again
+                    self._cursor += 1
+                    raise
             self._cursor += 1
-            if not e.outputs or e.outputs[0] in values:
-                continue
-            if self.unknown and not self.unknown.isdisjoint(e.outputs):
-                continue
-            self._compute(e)
         return self._number(var)
 
     def _compute(self, e: Equation) -> None:

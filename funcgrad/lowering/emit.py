@@ -156,7 +156,12 @@ class Kernels:
         """Declarations and names of the functions that the module takes from outside."""
         products = sorted(self.products)
         declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in products]
-        needed = {"memcpy": "@llvm.memcpy", "interrupt": "@interrupt", "realloc": "@realloc"}
+        needed = {
+            "memcpy": "@llvm.memcpy",
+            "interrupt": "@interrupt ",
+            "interrupted": "@interrupted",
+            "realloc": "@realloc",
+        }
         others = [name for name, what in needed.items() if any([what in d for d in self.shared.declares])]
         if "realloc" in others:
             declares.append("declare void @free(ptr)")
@@ -234,7 +239,7 @@ def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Modul
     offsets = {root: place.offset for root, place in places.places.items()}
     offsets |= {r: 8 * sum([q.aval.size for q in growing[:i]]) for i, r in enumerate(growing)}
     out = [(slots[r], r.aval) for r in f.results if isinstance(r.aval, Stack)]
-    driver = _driver(f.calls, slots, offsets, out, words, "interrupt" in f.imports)
+    driver = _driver(f.calls, slots, offsets, out, words)
     text = "\n".join([f.text, driver, ATTRIBUTES, ""])
     return Module(text, places, f.imports, f.level, f.checks, f.foreign)
 
@@ -248,12 +253,11 @@ def _driver(
     offsets: dict[Any, int],
     stacks: Sequence[tuple[int, Stack]],
     words: int,
-    watched: bool,
 ) -> str:
     """``@program``, and the parts that it calls in turn; results that are stacks are handed over last."""
     parts = [calls[i : i + PART] for i in range(0, len(calls), PART)]
     texts = [_part(n, part, slots, offsets) for n, part in enumerate(parts)]
-    name = "run" if words or watched else "program"
+    name = "run" if words else "program"
     lines = [f"define i64 @{name}(ptr %args) #0 {{", "entry:", "  %arena = load ptr, ptr %args"]
     lines += ["  %as = getelementptr ptr, ptr %args, i64 1", "  %status = load ptr, ptr %as"]
     for n, part in enumerate(parts):
@@ -265,20 +269,16 @@ def _driver(
         lines += [f"  %o{n}a = getelementptr ptr, ptr %args, i64 {slot}", f"  %o{n} = load ptr, ptr %o{n}a"]
         lines += hand_over(f"%o{n}", aval, n)
     lines += ["  ret i64 0", "}"]
-    return "\n".join([*texts, *lines, *(_around(words, watched) if name == "run" else []), ""])
+    return "\n".join([*texts, *lines, *(_around(words) if words else []), ""])
 
 
-def _around(words: int, watched: bool) -> list[str]:
+def _around(words: int) -> list[str]:
     """``@program`` around ``@run``: growing buffers are empty at the start, and freed at the end.
 
     Their descriptions are that many words at the beginning of the arena.
     """
     lines = ["define i64 @program(ptr %args) #0 {", "entry:", "  %arena = load ptr, ptr %args"]
-    if words:
-        lines.append(f"  store [{words} x i64] zeroinitializer, ptr %arena")
-    if watched:
-        lines.append("  store volatile i64 0, ptr @interrupt")
-    lines.append("  %code = call i64 @run(ptr %args)")
+    lines += [f"  store [{words} x i64] zeroinitializer, ptr %arena", "  %code = call i64 @run(ptr %args)"]
     for i in range(OWNED, words, DESCRIPTION):
         lines.append(f"  %p{i} = getelementptr i64, ptr %arena, i64 {i}")
         lines += [f"  %d{i} = load ptr, ptr %p{i}", f"  call void @free(ptr %d{i})"]

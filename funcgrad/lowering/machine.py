@@ -17,19 +17,22 @@ see ends the process; whoever writes text writes it typed. The addresses of a `L
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from funcgrad.base.errors import ProgramError
+from funcgrad.base.shelter import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 LEVELS = (0, 1, 2, 3)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,9 @@ def _binding() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    guard = getattr(llvm.ffi.lib._lock, "_lock", None)
+    if guard is not None and hasattr(os, "register_at_fork"):  # a fork in the middle of a compilation waits for its end
+        os.register_at_fork(before=guard.acquire, after_in_parent=guard.release, after_in_child=guard.release)
     return llvm
 
 
@@ -139,8 +145,20 @@ def compile_object(text: str, level: int = 1) -> bytes:
     ProgramError
         LLVM does not accept the text.
     """
+    return _with_llvm(_compile, text, level)
+
+
+def _compile(text: str, level: int) -> bytes:
     with _parsed(text) as module:
         return bytes(_machine_of(level).emit_object(module))
+
+
+def _with_llvm(function: Callable[..., T], *args: Any) -> T:
+    """Call a function that uses llvmlite, which an interrupt would leave locked, or with memory half given back."""
+    held = getattr(_binding().ffi.lib._lock, "_lock", None)
+    while held is not None and held._is_owned():  # a finalizer was interrupted in this thread
+        held.release()
+    return uninterrupted(function, *args)
 
 
 def assembly(text: str, level: int = 1) -> str:
@@ -215,15 +233,18 @@ def load(objects: Iterable[bytes], exports: Iterable[str], imports: Mapping[str,
     ProgramError
         A symbol is missing, or an object is not one.
     """
+    return _with_llvm(_load, list(objects), tuple(exports), dict(imports or {}))
+
+
+def _load(objects: list[bytes], exports: tuple[str, ...], imports: dict[str, int]) -> Library:
     llvm = _binding()
     # A session of its own per library: a shared one would keep 9 KB for ever for each name.
     jit = llvm.create_lljit_compiler(_target_machine(_native_host(), 1), suppress_errors=True)
     builder = llvm.JITLibraryBuilder()
     for code in objects:
         builder.add_object_img(code)
-    for name, address in (imports or {}).items():
+    for name, address in imports.items():
         builder.import_symbol(name, address)
-    exports = tuple(exports)
     for name in exports:
         builder.export_symbol(name)
     try:

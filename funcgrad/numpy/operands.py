@@ -26,6 +26,7 @@ from funcgrad.base.errors import (
     ShapeError,
     printed,
 )
+from funcgrad.base.shelter import sheltered
 from funcgrad.base.source import hide_internal_frames
 from funcgrad.core.array import publish
 from funcgrad.core.ir import Literal, Shape, make_aval
@@ -352,11 +353,15 @@ def public(*numpy_functions: Any) -> Callable[[F], F]:
 def compute(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call a public function on plain arrays: results are fresh Arrays."""
     try:
-        with eagerly():
-            out = function(*args, **kwargs)
+        out = sheltered(_eager, function, args, kwargs)
     except FuncgradError as error:
         raise hide_internal_frames(error) from None
     return _published(out, _arrays_in([*args, *kwargs.values()]))
+
+
+def _eager(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    with eagerly():
+        return function(*args, **kwargs)
 
 
 def _arrays_in(items: Iterable[Any]) -> list[Any]:

@@ -67,15 +67,18 @@ def _at(name: str) -> Callable[..., Any]:
     return call
 
 
+def _called(transform: Callable[..., Any]) -> Callable[..., Any]:
+    def call(f: Any, *args: Any, **kwargs: Any) -> Any:
+        return transform(f, **kwargs)(*args)
+
+    return call
+
+
 def _of_transforms() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Transforms whose result is called as well."""
     for name in ("grad", "value_and_grad", "jacfwd", "jacrev", "hessian", "vmap", "jit", "checkpoint", "make_program",
                  "eval_shape", "custom_jvp", "custom_vjp"):  # fmt: skip
-
-        def call(f: Any, *args: Any, _name: str = name, **kwargs: Any) -> Any:
-            return getattr(fg, _name)(f, **kwargs)(*args)
-
-        yield f"{name}()()", call
+        yield f"{name}()()", _called(getattr(fg, name))
 
     def twice(f: Any, *args: Any) -> Any:
         g = fg.jit(f)
