@@ -195,7 +195,7 @@ def _flatten_up_to(name: str, treedef: PyTreeDef, tree: Any, what: str) -> list[
     """What `tree` has where `treedef` has its leaves."""
     try:
         return treedef.flatten_up_to(tree)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise TreeError(f"{name}: different structures {_first_difference(treedef, tree, what)}") from error
 
 

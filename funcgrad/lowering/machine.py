@@ -184,17 +184,21 @@ def _parsed(text: str) -> Iterator[Any]:
         raise ProgramError(f"LLVM refuses the text of a kernel: {str(error).strip()}") from error
 
 
+_numbers = itertools.count()
+_loaded: dict[int, tuple[Any, Any]] = {}
+
+
 class Library:
     """Machine code in memory; unloaded when it is dropped.
 
     ``library[name]`` is the address of an exported symbol. Whoever calls it keeps the library alive.
     """
 
-    __slots__ = ("__weakref__", "_addresses", "_jit", "_tracker")
+    __slots__ = ("__weakref__", "_addresses", "_code")
 
     def __init__(self, jit: Any, tracker: Any, addresses: Mapping[str, int]) -> None:
-        self._jit = jit
-        self._tracker = tracker
+        self._code = _Code(next(_numbers))
+        _loaded[int(self._code)] = jit, tracker
         self._addresses = dict(addresses)
 
     def __getitem__(self, name: str) -> int:
@@ -203,17 +207,25 @@ class Library:
     def close(self) -> None:
         """Unload the code. Its addresses must not be used any more."""
         self._addresses.clear()
-        self._tracker.close()
-        self._jit.close()
-
-    def __del__(self) -> None:
-        # At interpreter exit the order of destruction is not ours; llvmlite then leaves everything loaded.
-        if self._addresses:
-            self._tracker.__del__()
-            self._jit.__del__()
+        self._code.unload()
 
 
-_numbers = itertools.count()
+class _Code(int):
+    """A number in `_loaded`, of which the code is unloaded when the last library goes that has it.
+
+    The garbage collector does not know of ints. So, of garbage, this goes after all finalizers have run, which may
+    still call the code.
+    """
+
+    __slots__ = ()
+
+    def unload(self, loaded: dict[int, tuple[Any, Any]] = _loaded) -> None:
+        found = loaded.pop(self, None)
+        if found is not None:
+            for x in reversed(found):
+                x.__del__()  # at interpreter exit llvmlite leaves everything loaded
+
+    __del__ = unload
 
 
 def load(objects: Iterable[bytes], exports: Iterable[str], imports: Mapping[str, int] | None = None) -> Library:

@@ -16,6 +16,7 @@ from funcgrad.core.trace import Tracer, describe
 from funcgrad.numpy import operands
 from funcgrad.numpy.elementwise import refuse_out
 from funcgrad.numpy.operands import (
+    MAX_AXES,
     array,
     broadcast_shape,
     common_shape,
@@ -400,8 +401,10 @@ def block(arrays: Any) -> Any:
     if isinstance(arrays, tuple):
         raise ArgumentError("block: nested lists are expected, not a tuple")
 
-    def depth(node: Any) -> int:
-        return 1 + max([depth(item) for item in node], default=0) if isinstance(node, list) else 0
+    def depth(node: Any, above: int = 0) -> int:
+        if above > MAX_AXES:
+            raise ParameterError(f"block: lists are nested more than {MAX_AXES} deep")
+        return 1 + max([depth(item, above + 1) for item in node], default=0) if isinstance(node, list) else 0
 
     def blocks(node: Any) -> list[Any]:
         return [x for item in node for x in blocks(item)] if isinstance(node, list) else [array(node, "block")]

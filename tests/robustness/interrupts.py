@@ -263,7 +263,9 @@ def run(seed: int, calls: int = 10**9, minutes: float = 1.0, *unused: Any, names
                 report.lines.append(out.strip())
                 report.counts["interrupts"] += sum([int(w) for w in out.replace("broken off", "").split()[1:2]])
                 if process.returncode:
-                    report.faults.append(f"{kind} {name} ends with {process.returncode}:\n{err[err.rfind('Traceback') :]}")
+                    report.faults.append(
+                        f"{kind} {name} ends with {process.returncode}:\n{err[err.rfind('Traceback') :]}"
+                    )
     return report
 
 

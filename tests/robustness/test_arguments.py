@@ -121,6 +121,7 @@ def test_static_parameters_of_other_kinds() -> None:
         lambda: fg.optim.join_schedules(np.bool_(True), [1]),
         lambda: fnp.zeros((1,) * 70),
         lambda: fnp.broadcast_to(1.0, (1,) * 70),
+        lambda: fnp.block(cyclic()),
         lambda: fnp.reshape(np.ones(1), (1,) * 70),
     ):
         with pytest.raises(errors.FuncgradError):
