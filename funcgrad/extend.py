@@ -21,7 +21,7 @@ from funcgrad.api.rules import fitting, require_moving, signature_of
 from funcgrad.api.tracing import boundary, called_as, function_name, leaf, require_callable, results, written_at
 from funcgrad.base import tree
 from funcgrad.base.dtypes import is_inexact
-from funcgrad.base.errors import ArgumentError, CustomRuleError, ParameterError
+from funcgrad.base.errors import ArgumentError, CustomRuleError, ParameterError, printed
 from funcgrad.control.assemble import apply, assemble
 from funcgrad.control.callback import called, checked_copy
 from funcgrad.control.custom_vjp import custom_linear_p
@@ -270,7 +270,7 @@ class Op:
             values = []
             for x, axis, t in zip(outs, axes, types, strict=True):
                 if axis is not None and not (type(axis) is int and 0 <= axis <= len(t.shape)):
-                    raise CustomRuleError(f"{what} has its rows along an axis of it, or None; got {axis!r:.40}")
+                    raise CustomRuleError(f"{what} has its rows along an axis of it, or None; got {printed(axis, 40)}")
                 shape = t.shape if axis is None else (*t.shape[:axis], size, *t.shape[axis:])
                 values.append(self._fit(x, make_aval(shape, t.dtype), what, "the rows"))
             return tuple(values), tuple(axes)
@@ -321,7 +321,7 @@ class Op:
         if not several:
             return [found]
         if not isinstance(found, tuple | list) or len(found) != count:
-            raise CustomRuleError(f"{what} is a tuple of {count}, got {type(found).__name__} {found!r:.40}")
+            raise CustomRuleError(f"{what} is a tuple of {count}, got {type(found).__name__} {printed(found, 40)}")
         return list(found)
 
     def _abstract(self, *avals: Aval, **params: Any) -> tuple[Aval, ...]:

@@ -27,7 +27,7 @@ import optree
 from funcgrad import numpy as fnp
 from funcgrad.base import tree as base
 from funcgrad.base.dtypes import FLOAT, Dtype, short
-from funcgrad.base.errors import DtypeError, ShapeError, TreeError, UsageError
+from funcgrad.base.errors import DtypeError, ShapeError, TreeError, UsageError, printed
 from funcgrad.numpy.operands import array
 
 C = TypeVar("C", bound=type)
@@ -71,10 +71,18 @@ def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
 
 def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
     """The tree of structure `treedef` with the given leaves, which may be any objects."""
+    _require_structure("unflatten", treedef)
+    if not isinstance(leaves, Iterable):
+        raise UsageError(f"unflatten: leaves are in a list, got {printed(leaves)}")
     leaves = list(leaves)
     if len(leaves) != treedef.num_leaves:
         raise TreeError(f"unflatten: the structure has {treedef.num_leaves} leaves, got {len(leaves)}")
     return base.unflatten(treedef, leaves)
+
+
+def _require_structure(name: str, treedef: Any) -> None:
+    if not isinstance(treedef, PyTreeDef):
+        raise UsageError(f"{name}: a structure is needed, got {printed(treedef)}", hint="tree.structure(example)")
 
 
 def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
@@ -167,6 +175,8 @@ def transpose(outer: PyTreeDef, inner: PyTreeDef | None, tree: Any) -> Any:
     >>> transpose(structure({"a": 0, "b": 0}), structure((0, 0)), pairs)
     ({'a': 1, 'b': 3}, {'a': 2, 'b': 4})
     """
+    _require_structure("transpose", outer)
+    _require_structure("transpose", structure(()) if inner is None else inner)
     subtrees = _flatten_up_to("transpose", outer, tree, "tree")
     if inner is None:
         inner = structure(subtrees[0]) if subtrees else structure(())
@@ -185,7 +195,7 @@ def _flatten_up_to(name: str, treedef: PyTreeDef, tree: Any, what: str) -> list[
     """What `tree` has where `treedef` has its leaves."""
     try:
         return treedef.flatten_up_to(tree)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise TreeError(f"{name}: different structures {_first_difference(treedef, tree, what)}") from error
 
 
@@ -333,6 +343,8 @@ def keystr(path: Iterable[KeyEntry], *, simple: bool = False, separator: str = "
     >>> keystr(path), keystr(path, simple=True, separator="/")
     ("['layers'][0].w", 'layers/0/w')
     """
+    if not isinstance(separator, str) or not isinstance(path, Iterable):
+        raise UsageError(f"keystr: a path and a string are needed, got {printed(path)} and {printed(separator)}")
     if not simple:
         return separator.join([str(entry) for entry in path])
     return separator.join([str(_raw(entry)) for entry in path])

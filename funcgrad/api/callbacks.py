@@ -11,7 +11,7 @@ import numpy as np
 
 from funcgrad.api.tracing import boundary, leaf, require_callable, results
 from funcgrad.base import tree
-from funcgrad.base.errors import ArgumentError, ParameterError
+from funcgrad.base.errors import ArgumentError, ParameterError, printed
 from funcgrad.base.source import user_source
 from funcgrad.control.callback import METHODS, Callee, Held, callback as bind_callback
 from funcgrad.core.ir import Aval, make_aval
@@ -63,7 +63,9 @@ def pure_callback(
     """
     require_callable(callback, "pure_callback")
     if vmap_method not in METHODS:
-        raise ParameterError(f"pure_callback: vmap_method is one of {', '.join(METHODS)}, got {vmap_method!r:.40}")
+        raise ParameterError(
+            f"pure_callback: vmap_method is one of {', '.join(METHODS)}, got {printed(vmap_method, 40)}"
+        )
     return _bound("pure_callback", callback, result_shape_dtypes, args, kwargs, "", vmap_method)
 
 
@@ -188,7 +190,8 @@ def declared_type(name: str, x: Any, path: str) -> Aval:
         return make_aval(x.shape, x.dtype)
     if not (hasattr(x, "shape") and hasattr(x, "dtype")):
         raise ArgumentError(
-            f"{name}: {path} is declared by something with a shape and a dtype, got {type(x).__name__} {x!r:.40}",
+            f"{name}: {path} is declared by something with a shape and a dtype, "
+            f"got {type(x).__name__} {printed(x, 40)}",
             hint="ShapeDtypeStruct((3,), float)",
         )
     return make_aval(given_shape(name, x.shape), given_dtype(name, x.dtype))
@@ -223,7 +226,7 @@ class _Print:
         try:
             line = _Formatter().vformat(self.fmt, args, kwargs)
         except (ValueError, TypeError, IndexError, AttributeError) as error:
-            raise ArgumentError(f"debug.print: {self.fmt!r:.60}: {error}", source=self.source) from None
+            raise ArgumentError(f"debug.print: {printed(self.fmt)}: {error}", source=self.source) from None
         sys.stdout.write(line + "\n")
 
     def __eq__(self, other: object) -> bool:
@@ -238,16 +241,16 @@ def _check_fields(fmt: str, count: int, kwargs: dict[str, Any]) -> None:
     try:
         fields = list(_fields(fmt))
     except ValueError as error:
-        raise ArgumentError(f"debug.print: {fmt!r:.60} is no format string: {error}") from None
+        raise ArgumentError(f"debug.print: {printed(fmt)} is no format string: {error}") from None
     automatic = iter(range(len(fields)))
     wanted = {next(automatic) if f == "" else f for f in fields}
     there = {*range(count), *kwargs}
     missing, unused = [w for w in wanted if w not in there], [k for k in there if k not in wanted]
     if missing:
-        raise ArgumentError(f"debug.print: there is no argument for field {missing[0]} of {fmt!r:.60}")
+        raise ArgumentError(f"debug.print: there is no argument for field {missing[0]} of {printed(fmt)}")
     if unused:
         raise ArgumentError(
-            f"debug.print: {fmt!r:.60} has no field for argument {unused[0]}",
+            f"debug.print: {printed(fmt)} has no field for argument {unused[0]}",
             hint='debug.print("x = {}, y = {y}", x, y=y)',
         )
 

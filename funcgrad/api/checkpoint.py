@@ -19,7 +19,7 @@ from funcgrad.api.tracing import (
     value_and_aval,
 )
 from funcgrad.base import tree
-from funcgrad.base.errors import ArgumentError
+from funcgrad.base.errors import ArgumentError, printed
 from funcgrad.control import checkpoint as control
 from funcgrad.control.checkpoint import Policy, checkpointed
 from funcgrad.core.primitive import Primitive
@@ -56,7 +56,7 @@ def checkpoint(
     require_callable(f, "checkpoint")
     if policy is not None and not callable(policy):
         raise ArgumentError(
-            f"checkpoint: policy is a function, got {policy!r:.60}", hint="fg.checkpoint_policies.dots_saveable"
+            f"checkpoint: policy is a function, got {printed(policy)}", hint="fg.checkpoint_policies.dots_saveable"
         )
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
@@ -101,7 +101,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
     0.5403
     """
     if not isinstance(name, str):
-        raise ArgumentError(f"checkpoint_name: the name is a string, got {name!r:.60}")
+        raise ArgumentError(f"checkpoint_name: the name is a string, got {printed(name)}")
     leaves, treedef = tree.flatten(x)
     return tree.unflatten(treedef, [control.checkpoint_name(v, name) if type(v) is Tracer else v for v in leaves])
 
@@ -140,7 +140,7 @@ class _Names:
 
 def _names(names: tuple[Any, ...], policy: str) -> frozenset[str]:
     if not all([isinstance(n, str) for n in names]):
-        raise ArgumentError(f"{policy} takes names: got {names!r:.60}", hint=f"{policy}('a', 'b')")
+        raise ArgumentError(f"{policy} takes names: got {printed(names)}", hint=f"{policy}('a', 'b')")
     return frozenset(names)
 
 

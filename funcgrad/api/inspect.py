@@ -19,7 +19,7 @@ from funcgrad.api.tracing import (
     value_and_aval,
 )
 from funcgrad.base import tree
-from funcgrad.base.errors import ArgumentError, ParameterError
+from funcgrad.base.errors import ArgumentError, ParameterError, printed
 from funcgrad.core.ir import Aval, Program, make_aval
 from funcgrad.lowering import NumbaModule, numba_module, numba_text
 from funcgrad.lowering.readable import format_buffers, format_kernels
@@ -147,9 +147,13 @@ def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: An
     """
     require_callable(f, "show")
     if args and isinstance(args[-1], str) and args[-1] in STAGES:
-        raise ArgumentError(f"show: {args[-1]!r} is the name of a stage", hint=f"show(f, x, stage={args[-1]!r})")
-    if stage not in STAGES:
-        raise ParameterError(f"show: there is no stage {stage!r}", hint=f"stages are {', '.join(map(repr, STAGES))}")
+        raise ArgumentError(
+            f"show: {printed(args[-1])} is the name of a stage", hint=f"show(f, x, stage={printed(args[-1])})"
+        )
+    if not isinstance(stage, str) or stage not in STAGES:
+        raise ParameterError(
+            f"show: there is no stage {printed(stage)}", hint=f"stages are {', '.join(map(repr, STAGES))}"
+        )
     traced = abstract_trace(f, args, kwargs, "show")
     text = numba_code(f, traced).text if stage == "numba" else STAGES[stage](traced.program)
     print(text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import threading
 import types
 import weakref
 from collections import OrderedDict, namedtuple
@@ -36,7 +35,8 @@ from funcgrad.api.tracing import (
 )
 from funcgrad.base import tree
 from funcgrad.base.dtypes import BOOL
-from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentError, UnsupportedError
+from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentError, UnsupportedError, printed
+from funcgrad.base.shelter import lock
 from funcgrad.control.call import call
 from funcgrad.core.array import Array, native_switch
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
@@ -59,7 +59,7 @@ class _Cache:
         self.entries: OrderedDict[Hashable, Traced] = OrderedDict()
         self.hits = 0
         self.misses = 0
-        self.lock = threading.Lock()
+        self.lock = lock()
 
     def find(self, key: Hashable) -> Traced | None:
         with self.lock:
@@ -98,8 +98,10 @@ class Lowered:
 
     def as_text(self, stage: str = "program") -> str:
         """The text of a stage."""
-        if stage not in STAGES:
-            raise ParameterError(f"there is no stage {stage!r}", hint=f"stages are {', '.join(map(repr, STAGES))}")
+        if not isinstance(stage, str) or stage not in STAGES:
+            raise ParameterError(
+                f"there is no stage {printed(stage)}", hint=f"stages are {', '.join(map(repr, STAGES))}"
+            )
         return STAGES[stage](self.program)
 
 
@@ -150,7 +152,11 @@ class Jit(NativeCallable):
             out = _donate(out, leaves, donated)
         if outside and key not in self._entered:
             self._entered.add(key)
-            self._enter(traced, args, kwargs, donated)
+            try:
+                self._enter(traced, args, kwargs, donated)
+            except BaseException:
+                self._entered.discard(key)
+                raise
         return tree.unflatten(traced.out_tree, out)
 
     def _call_plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -167,10 +173,12 @@ class Jit(NativeCallable):
         if self._lowering != "llvm":
             return
         native = native_entry(traced, args, kwargs, self._statics(args), self._static[1], donated)
-        if native is not None:
-            self._natives = [native, *self._natives][:MAX_TABLES]
+        if native is None:
+            return
+        with self._cache.lock:
+            natives = [native, *self._natives][:MAX_TABLES]
             target = make_entry(
-                self._natives,
+                natives,
                 self._python,
                 name=self._name,
                 context=TRACE,
@@ -178,6 +186,7 @@ class Jit(NativeCallable):
                 hits=self._hits,
             )
             arm(self, target)
+            self._natives = natives
             self.__class__ = Jit
 
     def _statics(self, args: tuple[Any, ...]) -> set[int]:
@@ -241,9 +250,9 @@ class Jit(NativeCallable):
         """Forget all specialisations."""
         with self._cache.lock:
             self._cache.entries.clear()
-        self._entered.clear()
-        self._natives = []
-        self.__class__ = PythonJit
+            self._entered.clear()
+            self._natives = []
+            self.__class__ = PythonJit
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, and the number of specialisations kept."""
@@ -293,7 +302,7 @@ class Jit(NativeCallable):
                     else "pass it as a traced argument, or make it hashable"
                 )
                 return StaticArgumentError(
-                    f"jit: static {what} of {self._name} is not hashable: {kind.__name__} {value!r:.60}", hint=hint
+                    f"jit: static {what} of {self._name} is not hashable: {kind.__name__} {printed(value)}", hint=hint
                 )
         return StaticArgumentError(f"jit: an argument of {self._name} has a tree that is not hashable")
 
@@ -371,14 +380,14 @@ def _donate(out: list[Any], leaves: list[Any], donated: Sequence[int]) -> list[A
 def _numbers(value: Any, what: str) -> tuple[int, ...]:
     items = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, Iterable) else (None,)
     if not all(isinstance(i, int) and not isinstance(i, bool) for i in items):
-        raise ArgumentError(f"jit: {what} is an int or a tuple of ints, got {value!r}")
+        raise ArgumentError(f"jit: {what} is an int or a tuple of ints, got {printed(value)}")
     return items
 
 
 def _words(value: Any, what: str) -> tuple[str, ...]:
     items = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
     if not all(isinstance(i, str) for i in items):
-        raise ArgumentError(f"jit: {what} is a string or a tuple of strings, got {value!r}")
+        raise ArgumentError(f"jit: {what} is a string or a tuple of strings, got {printed(value)}")
     return items
 
 
@@ -465,8 +474,8 @@ def jit(
             device=device,
         )
     require_callable(f, "jit")
-    if lowering not in RUNNERS:
-        raise ParameterError(f"jit: lowering is one of {', '.join(map(repr, RUNNERS))}, got {lowering!r:.40}")
+    if not isinstance(lowering, str) or lowering not in RUNNERS:
+        raise ParameterError(f"jit: lowering is one of {', '.join(map(repr, RUNNERS))}, got {printed(lowering, 40)}")
     if fast_math is not False or device is not None:
         raise UnsupportedError("jit: fast_math and device are not supported yet", hint="leave them out")
     static = _complete(f, _numbers(static_argnums, "static_argnums"), _words(static_argnames, "static_argnames"))

@@ -15,7 +15,7 @@ import numpy as np
 from funcgrad.api.tracing import Traced, function_name, leaf, leaf_names, results, trace, value_and_aval
 from funcgrad.base import tree
 from funcgrad.base.dtypes import float0, is_inexact, short
-from funcgrad.base.errors import ArgumentError, DtypeError, ShapeError, TreeError
+from funcgrad.base.errors import ArgumentError, DtypeError, ShapeError, TreeError, printed
 from funcgrad.core.evaluate import evaluate
 from funcgrad.core.ir import Aval, Program, tangent_aval
 from funcgrad.core.trace import Trace, current
@@ -89,10 +89,10 @@ def positions_of(f: Any, argnums: int | Sequence[int], count: int, transform: st
     out = []
     given = argnums if isinstance(argnums, tuple | list) else (argnums,)
     if not given:
-        raise ArgumentError(f"{transform}: argnums is empty: {argnums!r}")
+        raise ArgumentError(f"{transform}: argnums is empty: {printed(argnums)}")
     for i in given:
         if not isinstance(i, int | np.integer) or isinstance(i, bool):
-            raise ArgumentError(f"{transform}: argnums is an int or a tuple of ints, got {argnums!r:.60}")
+            raise ArgumentError(f"{transform}: argnums is an int or a tuple of ints, got {printed(argnums)}")
         if not -count <= i < count:
             name = function_name(f)
             raise ArgumentError(
@@ -101,7 +101,7 @@ def positions_of(f: Any, argnums: int | Sequence[int], count: int, transform: st
             )
         out.append(int(i) % count)
     if len(set(out)) < len(out):
-        raise ArgumentError(f"{transform}: argnums names an argument twice: {argnums!r}")
+        raise ArgumentError(f"{transform}: argnums names an argument twice: {printed(argnums)}")
     return tuple(out)
 
 

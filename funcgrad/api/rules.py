@@ -31,7 +31,7 @@ from funcgrad.api.tracing import (
 )
 from funcgrad.base import tree
 from funcgrad.base.dtypes import Dtype, float0, is_inexact, short
-from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UnexpectedTracerError
+from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UnexpectedTracerError, printed
 from funcgrad.control.rules import Later, Programs, Rules, same, union, with_operands
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, tangent_aval
 from funcgrad.core.primitive import Primitive
@@ -178,13 +178,17 @@ class Frame:
 FRAMES: ContextVar[tuple[Frame, ...]] = ContextVar("funcgrad_rules", default=())
 
 
-@contextmanager
-def _open(frame: Frame) -> Iterator[None]:
-    token = FRAMES.set((*FRAMES.get(), frame))
-    try:
-        yield
-    finally:
-        FRAMES.reset(token)
+class _open:  # noqa: N801 (reads as a statement)
+    __slots__ = ("_frame", "_token")
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def __enter__(self) -> None:
+        self._token = FRAMES.set((*FRAMES.get(), self._frame))
+
+    def __exit__(self, *exc: object) -> None:
+        FRAMES.reset(self._token)
 
 
 Make = Callable[[Sequence[Any], Sequence[Any] | None], list[Traced]]
@@ -399,7 +403,7 @@ def residual_leaves(given: Any, name: str) -> tuple[list[Any], tree.Treedef]:
     for x, path in zip(leaves, tree.leaf_paths(treedef, "residuals"), strict=True):
         if type(x) is not Tracer and not isinstance(x, np.ndarray | np.generic | int | float | complex):
             raise CustomRuleError(
-                f"{name}: {path} is a {type(x).__name__}: {x!r:.60}; residuals are arrays and numbers",
+                f"{name}: {path} is a {type(x).__name__}: {printed(x)}; residuals are arrays and numbers",
                 hint="make it an argument in nondiff_argnums, which the backward rule gets as well",
             )
         out.append(array(x, path))
@@ -419,10 +423,11 @@ class WithRules:
     def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
         require_callable(f, self.transform)
         functools.update_wrapper(self, f)
-        numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        given = nondiff_argnums if isinstance(nondiff_argnums, tuple | list) else (nondiff_argnums,)
+        numbers = tuple(given)
         if not all([isinstance(i, int) and not isinstance(i, bool) for i in numbers]):
             raise ArgumentError(
-                f"{self.transform}: nondiff_argnums is an int or a tuple of ints, got {nondiff_argnums!r:.60}"
+                f"{self.transform}: nondiff_argnums is an int or a tuple of ints, got {printed(nondiff_argnums)}"
             )
         self.__wrapped__ = f
         self.name = function_name(f)

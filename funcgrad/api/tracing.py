@@ -13,7 +13,8 @@ import numpy as np
 
 from funcgrad.base import tree
 from funcgrad.base.dtypes import scalar_dtype, short
-from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UsageError, doing
+from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UsageError, doing, printed
+from funcgrad.base.shelter import sheltered
 from funcgrad.base.source import Source, hide_internal_frames, is_internal
 from funcgrad.control.roll import roll
 from funcgrad.core.array import Array, publish
@@ -153,10 +154,10 @@ def leaf(x: Any, what: str) -> Any:
     """A leaf of an argument as an operand, or an error that names its path."""
     if type(x) is Tracer:
         return x
-    if isinstance(x, list | tuple) or (isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "OSUVMm"):
-        raise ArgumentError(f"{what} is no array of numbers: {type(x).__name__} {x!r:.60}")
+    if isinstance(x, list | tuple) or (isinstance(x, np.ndarray | np.generic) and _dtype(x).kind in "OSUVMm"):
+        raise ArgumentError(f"{what} is no array of numbers: {type(x).__name__} {printed(x)}")
     if isinstance(x, str | bytes):
-        raise ArgumentError(f"{what} is a string: {x!r:.60}", hint="mark it static, or close over it")
+        raise ArgumentError(f"{what} is a string: {printed(x)}", hint="mark it static, or close over it")
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         raise ArgumentError(
             f"{what} is a {type(x).__name__}, a dataclass that is not registered as a pytree",
@@ -189,7 +190,7 @@ def output_leaves(result: Any, name: str) -> tuple[list[Any], tree.Treedef]:
         if isinstance(x, str | bytes) or callable(x) or not _arraylike(x):
             path = tree.leaf_paths(treedef, "result")[i]
             raise ArgumentError(
-                f"{name} returns a {type(x).__name__} at {path}: {x!r:.60}; results are arrays, numbers and None"
+                f"{name} returns a {type(x).__name__} at {path}: {printed(x)}; results are arrays, numbers and None"
             )
         out.append(array(x))
     return out, treedef
@@ -197,8 +198,13 @@ def output_leaves(result: Any, name: str) -> tuple[list[Any], tree.Treedef]:
 
 def _arraylike(x: Any) -> bool:
     if isinstance(x, np.ndarray | np.generic):
-        return x.dtype.kind in "biufc"
+        return _dtype(x).kind in "biufc"
     return isinstance(x, int | float | complex) or hasattr(x, "__array__")
+
+
+def _dtype(x: Any) -> np.dtype[Any]:
+    """The dtype of an array or NumPy scalar, whatever a subclass says it is."""
+    return np.ndarray.dtype.__get__(x) if isinstance(x, np.ndarray) else x.dtype
 
 
 def trace(
@@ -273,12 +279,12 @@ def _read_only(x: Any) -> Any:
 
 
 def boundary(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Errors that leave `function` carry no frames of funcgrad."""
+    """Errors that leave `function` carry no frames of funcgrad, and nothing stays open, whatever comes out of it."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            return sheltered(function, *args, **kwargs)
         except FuncgradError as error:
             raise hide_internal_frames(error) from error.__cause__
 

@@ -17,7 +17,7 @@ from funcgrad.api.tracing import (
     value_and_aval,
 )
 from funcgrad.base import tree
-from funcgrad.base.errors import ArgumentError, AxisError, ShapeError, TreeError, doing
+from funcgrad.base.errors import ArgumentError, AxisError, ShapeError, TreeError, doing, printed
 from funcgrad.core.evaluate import evaluate
 from funcgrad.core.ir import Aval, make_aval
 from funcgrad.core.trace import Trace, current, eagerly
@@ -60,13 +60,13 @@ def vmap(
     """
     require_callable(f, "vmap")
     if axis_size is not None and (not isinstance(axis_size, int) or isinstance(axis_size, bool) or axis_size < 0):
-        raise ArgumentError(f"vmap: axis_size is a number of rows, got {axis_size!r:.60}")
+        raise ArgumentError(f"vmap: axis_size is a number of rows, got {printed(axis_size)}")
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not _is_axis(in_axes) and not isinstance(in_axes, tuple):
         raise ArgumentError(
-            f"vmap: in_axes is an int, None or a tuple with one entry per argument, got {in_axes!r}",
-            hint=f"in_axes=({in_axes!r},)",
+            f"vmap: in_axes is an int, None or a tuple with one entry per argument, got {printed(in_axes)}",
+            hint=f"in_axes=({printed(in_axes)},)",
         )
 
     @boundary

@@ -13,8 +13,6 @@ Each class has a page under docs/errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 from numpy.exceptions import AxisError as _NumpyAxisError
@@ -25,14 +23,27 @@ from funcgrad.base.source import Source, user_source
 _doing: ContextVar[str | None] = ContextVar("funcgrad_doing", default=None)
 
 
-@contextmanager
-def doing(what: str) -> Iterator[None]:
+class doing:  # noqa: N801 (reads as a statement)
     """Say in errors raised inside what was going on, for example ``"tracing loss for grad"``."""
-    token = _doing.set(what)
+
+    __slots__ = ("_token", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        self._token = _doing.set(self._what)
+
+    def __exit__(self, *exc: object) -> None:
+        _doing.reset(self._token)
+
+
+def printed(value: object, length: int = 60) -> str:
+    """A wrong value for an error message: one line, not long, whatever its `repr` does."""
     try:
-        yield
-    finally:
-        _doing.reset(token)
+        return " ".join(repr(value)[:length].split())
+    except Exception:
+        return f"<{type(value).__name__} without a repr>"
 
 
 class FuncgradError(Exception):

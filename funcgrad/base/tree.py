@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import optree
 
-from funcgrad.base.errors import TreeError, UsageError
+from funcgrad.base.errors import TreeError, UsageError, printed
 
 NAMESPACE = "funcgrad"
 Treedef = optree.PyTreeSpec
@@ -29,25 +29,41 @@ C = TypeVar("C", bound=type)
 @lru_cache(maxsize=4096)
 def _require_orderable(treedef: Treedef) -> None:
     """Raise for dict keys that Python cannot sort; once per tree structure."""
-    if treedef.type is dict:
-        keys = treedef.entries()
-        try:
-            sorted(keys)
-        except TypeError:
-            kinds = sorted({type(k).__name__ for k in keys})
-            raise TreeError(
-                f"dict keys must be orderable, got a mix of {' and '.join(kinds)}: {keys!r}",
-                hint="use keys of one type, for example strings",
-            ) from None
-    for child in treedef.children():
-        _require_orderable(child)
+    waiting = [treedef]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.children()
+        if node.type is dict:
+            keys = node.entries()
+            try:
+                sorted(keys)
+            except TypeError:
+                kinds = sorted({type(k).__name__ for k in keys})
+                raise TreeError(
+                    f"dict keys must be orderable, got a mix of {' and '.join(kinds)}: {printed(keys)}",
+                    hint="use keys of one type, for example strings",
+                ) from None
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Treedef]:
     """Leaves in order, and the structure to put them back."""
-    leaves, treedef = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    try:
+        leaves, treedef = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    except RecursionError as error:
+        raise _too_deep(error, "flattening") from None
+    except (TypeError, RuntimeError) as error:
+        if is_leaf is not None and (not callable(is_leaf) or "Unable to cast" in str(error)):
+            raise UsageError(f"is_leaf is a function that returns True or False, got {printed(is_leaf)}") from None
+        raise
     _require_orderable(treedef)
     return leaves, treedef
+
+
+def _too_deep(error: RecursionError, what: str) -> Exception:
+    """The error for a tree that optree does not walk to its end; the user's functions may recurse too, on their own."""
+    if what not in str(error):
+        return error
+    return TreeError(f"a tree is nested more than {optree.MAX_RECURSION_DEPTH} deep, or contains itself")
 
 
 def unflatten(treedef: Treedef, leaves: Iterable[Any]) -> Any:
@@ -159,7 +175,8 @@ def broadcast_prefix(prefix: Any, treedef: Treedef, what: str, is_leaf: Callable
         if node.is_leaf() or spec.type is not node.type or spec.entries() != node.entries():
             where = f"{what}{path_string(path)}"
             raise TreeError(
-                f"{where} is no prefix of the tree it describes: {part!r} stands where the tree has {_kind(node)}",
+                f"{where} is no prefix of the tree it describes: {printed(part)} stands where the tree has "
+                f"{_kind(node)}",
                 hint=f"use one value for a whole subtree, for example {what.split('[')[0]}=0",
             )
         children = spec.flatten_up_to(part) if hasattr(spec, "flatten_up_to") else []
@@ -197,7 +214,7 @@ def register_node(
     except ValueError as error:
         raise TreeError(f"{cls.__name__} is registered as a pytree node already") from error
     except TypeError as error:
-        raise UsageError(f"register_pytree_node takes a class, got {cls!r}") from error
+        raise UsageError(f"register_pytree_node takes a class, got {printed(cls)}") from error
     return cls
 
 
@@ -220,7 +237,7 @@ def register_dataclass(cls: C, data_fields: Iterable[str] | None = None, meta_fi
         Names of static fields: hashable, part of the structure.
     """
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-        raise UsageError(f"register_dataclass takes a dataclass, got {cls!r}", hint="put @dataclass below it")
+        raise UsageError(f"register_dataclass takes a dataclass, got {printed(cls)}", hint="put @dataclass below it")
     fields = [f for f in dataclasses.fields(cls) if f.init]
     static = {f.name for f in fields if f.metadata.get("static")} | set(meta_fields or ())
     data = tuple(data_fields) if data_fields is not None else tuple(f.name for f in fields if f.name not in static)
@@ -232,7 +249,10 @@ def register_dataclass(cls: C, data_fields: Iterable[str] | None = None, meta_fi
     data_of, meta_of = _attributes(data), _attributes(meta)
 
     def flatten_func(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[str, ...]]:
-        return data_of(node), meta_of(node), data
+        try:
+            return data_of(node), meta_of(node), data
+        except AttributeError as error:
+            raise TreeError(f"a {cls.__name__} has no value for a field: {error}") from error
 
     def unflatten_func(aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
         node = object.__new__(cls)

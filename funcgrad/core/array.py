@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from funcgrad.base.errors import ParameterError
+from funcgrad.base.errors import ParameterError, printed
+from funcgrad.base.shelter import lock
 
 _traced_types: list[type] = []  # filled by core.trace: instances count as Arrays
 _at: list[Callable[[Any], Any]] = []  # filled by funcgrad.numpy
@@ -18,7 +18,7 @@ _at: list[Callable[[Any], Any]] = []  # filled by funcgrad.numpy
 native_switch = bytearray(1)
 """1 while native entries have to leave their calls to Python: they look here."""
 _holders = [0]
-_lock = threading.Lock()
+_lock = lock()
 
 
 class Config(SimpleNamespace):
@@ -37,7 +37,7 @@ class Config(SimpleNamespace):
             raise ParameterError(f"config has no setting {name!r}", hint=f"settings are {', '.join(_SETTINGS)}")
         if not any([value is v or value == v for v in _SETTINGS[name]]):
             allowed = " or ".join([repr(v) for v in _SETTINGS[name]])
-            raise ParameterError(f"config.{name} is {allowed}, got {value!r}")
+            raise ParameterError(f"config.{name} is {allowed}, got {printed(value)}")
         super().__setattr__(name, value)
         hold_native(0)
 

@@ -7,11 +7,11 @@ that call functions of the user back may, through these.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from funcgrad.base.shelter import lock
 from funcgrad.core.ir import Program, Var, subprograms
 
 KEPT = 512
@@ -19,7 +19,7 @@ KEPT_EQUATIONS = 20_000  # of all kept Programs together; what is derived from t
 HELD_FUNCTION = KEPT_EQUATIONS // 16
 _programs: OrderedDict[Hashable, Program] = OrderedDict()
 _count = [0]
-_lock = threading.Lock()
+_lock = lock()
 
 
 def canonical(program: Program, values: Mapping[Var, Any]) -> tuple[Program, Mapping[Var, Any]]:

@@ -8,6 +8,7 @@ kept too.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -47,7 +48,7 @@ class debug_nans(Mode):  # noqa: N801 (reads as a statement)
 
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
-        _DONE.set(None)
+        _KEPT.done = None
 
 
 def nans_searched() -> bool:
@@ -77,7 +78,15 @@ class _Done:
 
 
 _RUN: ContextVar[_Run | None] = ContextVar("funcgrad_nan_run", default=None)
-_DONE: ContextVar[deque[_Done] | None] = ContextVar("funcgrad_nan_done", default=None)
+
+
+class _Kept(threading.local):
+    """The last evaluations of a thread. They are needed by later calls, so they are no context variable."""
+
+    done: deque[_Done] | None = None
+
+
+_KEPT = _Kept()
 
 
 def watched(
@@ -100,11 +109,9 @@ def watched(
         outputs = compute()
     finally:
         _RUN.reset(token)
-    done = _DONE.get()
-    if done is None:
-        done = deque(maxlen=KEPT)
-        _DONE.set(done)
-    done.append(_Done(program, list(args), known, outputs, own.tape))
+    if _KEPT.done is None:
+        _KEPT.done = deque(maxlen=KEPT)
+    _KEPT.done.append(_Done(program, list(args), known, outputs, own.tape))
     return outputs
 
 
@@ -136,7 +143,7 @@ def search(values: Sequence[Any]) -> None:
     """Raise `NanError` if one of these results, of the last evaluations, holds a NaN."""
     bad = [v for v in values if has_nan(v)]
     if bad:
-        _trace_back(bad[0], list(_DONE.get() or ()))
+        _trace_back(bad[0], list(_KEPT.done or ()))
         raise NanError("a result is NaN, and it was not an operation of funcgrad that made it")
 
 

@@ -32,6 +32,7 @@ from funcgrad.base.errors import (
     TracerIntegerConversionError,
     TracerValueError,
     UnexpectedTracerError,
+    printed,
 )
 from funcgrad.base.source import Source, user_place, user_source
 from funcgrad.core.array import _traced_types
@@ -384,12 +385,13 @@ class Trace:
         values = self.values
         while var not in values:
             e = self.equations[self._cursor]
+            if e.outputs and e.outputs[0] not in values and (not self.unknown or self.unknown.isdisjoint(e.outputs)):
+                try:
+                    self._compute(e)
+                except Exception:  # not what breaks a computation off: that is done again
+                    self._cursor += 1
+                    raise
             self._cursor += 1
-            if not e.outputs or e.outputs[0] in values:
-                continue
-            if self.unknown and not self.unknown.isdisjoint(e.outputs):
-                continue
-            self._compute(e)
         return self._number(var)
 
     def _compute(self, e: Equation) -> None:
@@ -579,7 +581,7 @@ def describe(x: Any) -> str:
         return f"{name}: {x.aval}" if name else str(x.aval)
     if isinstance(x, np.ndarray | np.generic):
         return str(make_aval(x.shape, x.dtype))
-    return f"{type(x).__name__} {x!r}"
+    return f"{type(x).__name__} {printed(x)}"
 
 
 def made_at(x: Tracer) -> Source | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from funcgrad.api.tracing import called_with, function_name, results, role_of, trace
 from funcgrad.base import tree
-from funcgrad.base.errors import ArgumentError, CarryTypeError, TreeError, UsageError
+from funcgrad.base.errors import ArgumentError, CarryTypeError, TreeError, UsageError, printed
 from funcgrad.core.canonical import canonical
 from funcgrad.core.ir import Aval, Program, make_aval
 from funcgrad.core.trace import Tracer, current, eagerly
@@ -72,7 +72,7 @@ def trace_body(
 def require_function(f: Any, name: str, role: str) -> None:
     """Raise unless the argument `role` of the loop or branch `name` can be called."""
     if not callable(f):
-        constant = f"; a constant is lambda *args: {f!r:.20}" if isinstance(f, int | float | complex) else ""
+        constant = f"; a constant is lambda *args: {printed(f, 20)}" if isinstance(f, int | float | complex) else ""
         raise UsageError(f"{name}: {role} is a function, got {type(f).__name__}", hint=f"{FORMS[name]}{constant}")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from funcgrad.api.tracing import boundary, role_of
 from funcgrad.base import tree
 from funcgrad.base.dtypes import promote
-from funcgrad.base.errors import ArgumentError, BranchTypeError
+from funcgrad.base.errors import ArgumentError, BranchTypeError, printed
 from funcgrad.control.assemble import apply, assemble
 from funcgrad.control.branch import branch
 from funcgrad.control.loop import INDEX
@@ -80,7 +80,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     1.0
     """
     if not isinstance(branches, Sequence) or not branches:
-        raise ArgumentError(f"switch: branches is a list of functions, got {branches!r:.60}")
+        raise ArgumentError(f"switch: branches is a list of functions, got {printed(branches)}")
     roles = tuple([f"branch {i}" for i in range(len(branches))])
     for f, role in zip(branches, roles, strict=True):
         require_function(f, "switch", role)

@@ -11,7 +11,14 @@ from funcgrad.api.tracing import boundary, called_with, function_name, role_of
 from funcgrad.api.vectorize import vmap
 from funcgrad.base import tree
 from funcgrad.base.dtypes import BOOL
-from funcgrad.base.errors import ArgumentError, CarryTypeError, ParameterError, ShapeError, TracerIntegerConversionError
+from funcgrad.base.errors import (
+    ArgumentError,
+    CarryTypeError,
+    ParameterError,
+    ShapeError,
+    TracerIntegerConversionError,
+    printed,
+)
 from funcgrad.control.assemble import apply, assemble
 from funcgrad.control.loop import INDEX, UNLIMITED, loop
 from funcgrad.core.evaluate import evaluate
@@ -22,6 +29,7 @@ from funcgrad.lax.bodies import Body, Carry, finish, leaves_of, require_function
 from funcgrad.lax.plain import plain_fori, plain_scan, plain_while, plainly
 from funcgrad.numpy import concatenate, reshape
 from funcgrad.numpy.operands import array, as_dtype
+from funcgrad.numpy.parameters import flag
 from funcgrad.ops.arithmetic import add, sub
 from funcgrad.ops.extrema import maximum
 from funcgrad.ops.op import aval_of
@@ -88,7 +96,7 @@ def scan(
     (6.0, [1.0, 3.0, 6.0])
     """
     require_function(f, "scan", "f")
-    return _scan(f, init, xs, length, bool(reverse), levels=_levels(checkpoint))
+    return _scan(f, init, xs, length, flag("scan", "reverse", reverse), levels=_levels(checkpoint))
 
 
 def _scan(
@@ -131,7 +139,7 @@ def _scan(
 def _levels(checkpoint: Any) -> int:
     """How often a scan is divided into blocks."""
     if not isinstance(checkpoint, int | np.integer) or checkpoint < 0:
-        raise ArgumentError(f"scan: checkpoint is a number of levels, got {checkpoint!r:.60}")
+        raise ArgumentError(f"scan: checkpoint is a number of levels, got {printed(checkpoint)}")
     return int(checkpoint)
 
 
@@ -145,9 +153,9 @@ def _trips(rows: list[Any], paths: list[str], length: Any, name: str) -> int:
             error.hint = "a static length: static_argnums=...; or fori_loop(0, n, body, init), whose n may be traced"
             raise
         except (AttributeError, TypeError):
-            raise ArgumentError(f"scan: length is a number of trips, got {length!r:.60}") from None
+            raise ArgumentError(f"scan: length is a number of trips, got {printed(length)}") from None
         if found[0] < 0:
-            raise ArgumentError(f"scan: length is a number of trips, got {length!r:.60}")
+            raise ArgumentError(f"scan: length is a number of trips, got {printed(length)}")
     for x, path in zip(rows, paths, strict=True):
         a = aval_of(x)
         if not a.shape:
@@ -233,7 +241,7 @@ def _bound(x: Any, what: str) -> Any:
         try:
             bound = x.__index__()
         except (AttributeError, TypeError):
-            raise ArgumentError(f"fori_loop: {what} is an integer, got {x!r:.60}") from None
+            raise ArgumentError(f"fori_loop: {what} is an integer, got {printed(x)}") from None
         if not -(2**63) <= bound < 2**63:
             raise ParameterError(f"fori_loop: {what} is an int64, got {bound}")
         return bound
@@ -366,7 +374,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         row = lambda c, x: (c, called_with(ArgumentError, f"map: {role_of(f, 'f')}", f, (x,)))
         return _scan(row, None, xs, None, False, name="map")[1]
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ArgumentError(f"map: batch_size is a number of rows, got {batch_size!r:.60}")
+        raise ArgumentError(f"map: batch_size is a number of rows, got {printed(batch_size)}")
     leaves, treedef, paths = leaves_of(xs, "xs")
     leaves = [array(x) for x in leaves]
     n = _trips(leaves, paths, None, "map")

@@ -9,7 +9,7 @@ import numpy as np
 
 from funcgrad.api.tracing import function_name, output_leaves, results, role_of, shown
 from funcgrad.base import tree
-from funcgrad.base.errors import ArgumentError, CarryTypeError
+from funcgrad.base.errors import ArgumentError, CarryTypeError, printed
 from funcgrad.core.ir import make_aval
 from funcgrad.core.modes import jit_disabled
 from funcgrad.core.trace import Trace, Tracer, current, is_known, value_of
@@ -86,7 +86,7 @@ def plain_while(test: Callable[[Any], Any], body: Callable[[Any], Any], init: An
         first = False
         if getattr(flag, "dtype", np.asarray(flag).dtype).kind != "b" or np.shape(flag):
             raise CarryTypeError(
-                f"while_loop: {role_of(test, 'cond_fun')} returns {flag!r:.60}, not bool[]", hint="np.any(...)"
+                f"while_loop: {role_of(test, 'cond_fun')} returns {printed(flag)}, not bool[]", hint="np.any(...)"
             )
         if not value_of(flag):
             return True, _finished(state.value, "while_loop")

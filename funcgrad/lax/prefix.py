@@ -12,6 +12,7 @@ from funcgrad.core.trace import describe
 from funcgrad.lax.bodies import leaves_of
 from funcgrad.numpy import concatenate, flip, logaddexp, moveaxis
 from funcgrad.numpy.operands import array, normalize_axis, public, shape_of
+from funcgrad.numpy.parameters import flag
 from funcgrad.ops import cumulative
 
 
@@ -77,7 +78,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
             even = join(even, combine(take(odd, slice(0, (n - 1) // 2)), take(xs, slice(2, n, 2))))
         return [_interleave(e, o, a) for e, o, a in zip(even, odd, axes, strict=True)]
 
-    if reverse:
+    if flag("associative_scan", "reverse", reverse):
         leaves = [flip(x, a) for x, a in zip(leaves, axes, strict=True)]
     out = prefixes(leaves, n)
     if reverse:
@@ -99,7 +100,7 @@ def _interleave(even: Any, odd: Any, axis: int) -> Any:
 def _running(op: Callable[..., Any], what: str) -> Callable[..., Any]:
     def function(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
         x = array(operand, op.__name__)
-        return op(x, normalize_axis(op.__name__, axis, x.ndim), reverse=bool(reverse))
+        return op(x, normalize_axis(op.__name__, axis, x.ndim), reverse=flag(op.__name__, "reverse", reverse))
 
     function.__name__ = function.__qualname__ = op.__name__
     function.__doc__ = f"""{what} along an axis; from the end with `reverse`. The shape and dtype stay.

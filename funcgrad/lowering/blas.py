@@ -10,16 +10,16 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import sys
-import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from funcgrad.base.shelter import lock
 from funcgrad.lowering import sanitize
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.schedule import Product
 
-_lock = threading.Lock()
+_lock = lock()
 
 
 def _capsules() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from funcgrad.lowering.kernels import Control, Schedule
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.registers.cells import I64
-from funcgrad.lowering.registers.control import INTERRUPTED
+from funcgrad.lowering.registers.control import INTERRUPTED, WATCHING
 from funcgrad.lowering.registers.kernel import BYTE
 from funcgrad.lowering.registers.stacks import (
     OUT_OF_MEMORY,
@@ -265,10 +265,12 @@ class BodyKernels:
     def _watch(self) -> None:
         """Leave the function if Ctrl-C was pressed."""
         f = self.f
-        self.shared.declares["@interrupt = external global i64"] = None
+        self.shared.declares |= dict.fromkeys(WATCHING)
         pressed = f.emit(f"icmp ne i64 {f.emit('load volatile i64, ptr @interrupt')}, 0")
-        stop, on = f.label("stop"), f.label("on")
+        stop, leave, on = f.label("stop"), f.label("leave"), f.label("on")
         f.lines += [f"  br i1 {pressed}, label %{stop}, label %{on}", f"{stop}:"]
+        ends = f.emit(f"call i64 @interrupted(ptr {f.parameter(STATUS)})")
+        f.lines += [f"  br i1 {f.emit(f'icmp ne i64 {ends}, 0')}, label %{leave}, label %{on}", f"{leave}:"]
         self._leave(INTERRUPTED)
         f.lines.append(f"{on}:")
 

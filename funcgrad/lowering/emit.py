@@ -156,7 +156,12 @@ class Kernels:
         """Declarations and names of the functions that the module takes from outside."""
         products = sorted(self.products)
         declares = [f"declare void @{name}({', '.join(['ptr'] * blas.ARGUMENTS[name])})" for name in products]
-        needed = {"memcpy": "@llvm.memcpy", "interrupt": "@interrupt", "realloc": "@realloc"}
+        needed = {
+            "memcpy": "@llvm.memcpy",
+            "interrupt": "@interrupt ",
+            "interrupted": "@interrupted",
+            "realloc": "@realloc",
+        }
         others = [name for name, what in needed.items() if any([what in d for d in self.shared.declares])]
         if "realloc" in others:
             declares.append("declare void @free(ptr)")
@@ -237,7 +242,7 @@ def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Modul
     known = _Known(
         s, places.size, len(program.inputs), offsets, {r for r, d in zip(f.results, donated, strict=False) if d >= 0}
     )
-    driver = _driver(f.calls, slots, offsets, out, words, "interrupt" in f.imports, known)
+    driver = _driver(f.calls, slots, offsets, out, words, known)
     text = sanitize.declared("\n".join([f.text, driver, ATTRIBUTES, ""]))
     return Module(text, places, f.imports, f.level, f.checks, f.foreign)
 
@@ -281,13 +286,12 @@ def _driver(
     offsets: dict[Any, int],
     stacks: Sequence[tuple[int, Stack]],
     words: int,
-    watched: bool,
     known: _Known,
 ) -> str:
     """``@program``, and the parts that it calls in turn; results that are stacks are handed over last."""
     parts = [calls[i : i + PART] for i in range(0, len(calls), PART)]
     texts = [_part(n, part, slots, offsets, known) for n, part in enumerate(parts)]
-    name = "run" if words or watched else "program"
+    name = "run" if words else "program"
     lines = [f"define i64 @{name}(ptr %args) #0 {{", "entry:", *(known.arguments(slots) if name == "program" else [])]
     lines += [f"  %arena = load ptr, ptr %args{known.block('arena')}"]
     lines += ["  %as = getelementptr ptr, ptr %args, i64 1", f"  %status = load ptr, ptr %as{known.block('status')}"]
@@ -301,21 +305,17 @@ def _driver(
         lines[-1] += sanitize.buffer(8 * (WORDS + DESCRIPTION * depth_of(aval)), "a stack")
         lines += hand_over(f"%o{n}", aval, n)
     lines += ["  ret i64 0", "}"]
-    return "\n".join([*texts, *lines, *(_around(words, watched, slots, known) if name == "run" else []), ""])
+    return "\n".join([*texts, *lines, *(_around(words, slots, known) if words else []), ""])
 
 
-def _around(words: int, watched: bool, slots: dict[Any, int], known: _Known) -> list[str]:
+def _around(words: int, slots: dict[Any, int], known: _Known) -> list[str]:
     """``@program`` around ``@run``: growing buffers are empty at the start, and freed at the end.
 
     Their descriptions are that many words at the beginning of the arena.
     """
     lines = ["define i64 @program(ptr %args) #0 {", "entry:", *known.arguments(slots)]
     lines.append(f"  %arena = load ptr, ptr %args{known.block('arena')}")
-    if words:
-        lines.append(f"  store [{words} x i64] zeroinitializer, ptr %arena")
-    if watched:
-        lines.append("  store volatile i64 0, ptr @interrupt")
-    lines.append("  %code = call i64 @run(ptr %args)")
+    lines += [f"  store [{words} x i64] zeroinitializer, ptr %arena", "  %code = call i64 @run(ptr %args)"]
     for i in range(OWNED, words, DESCRIPTION):
         lines.append(f"  %p{i} = getelementptr i64, ptr %arena, i64 {i}")
         lines += [f"  %d{i} = load ptr, ptr %p{i}", f"  call void @free(ptr %d{i})"]

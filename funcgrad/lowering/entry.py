@@ -36,15 +36,6 @@ MAX_TABLES = 8
 # -- the machine code
 
 
-class _MethodDef(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
 _FASTCALL_KEYWORDS = 0x0082
 _NEW_FROM_DESCR = 94  # a slot of NumPy's C API
 
@@ -108,10 +99,12 @@ def make_entry(
         *needs,
         *[id(n.table) + NUMBERS["BYTES_DATA"] for n in natives],
     ]
-    method = _MethodDef(name.encode(), _machinery()["enter"], _FASTCALL_KEYWORDS, None)
-    owned = (pack(head), method, fallback, context, *pinned, *[(n.table, n.owned) for n in natives])
+    called = name.encode()
+    # A PyMethodDef as bytes: of a ctypes structure the garbage collector frees the memory before the builtin goes.
+    method = pack([id(called) + NUMBERS["BYTES_DATA"], _machinery()["enter"], _FASTCALL_KEYWORDS, 0])
+    owned = (pack(head), called, method, fallback, context, *pinned, *[(n.table, n.owned) for n in natives])
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    made: Callable[..., Any] = new(address("PyCFunction_NewEx"))(ctypes.addressof(method), owned, None)
+    made: Callable[..., Any] = new(address("PyCFunction_NewEx"))(id(method) + NUMBERS["BYTES_DATA"], owned, None)
     return made
 
 

@@ -10,7 +10,6 @@ through a table of addresses; the arrays are held for the length of the call.
 from __future__ import annotations
 
 import ctypes
-import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from funcgrad.base.errors import FuncgradError, ProgramError
+from funcgrad.base.shelter import lock
 from funcgrad.core.evaluate import set_execute
 from funcgrad.core.ir import Aval, Literal, Program, Stack, make_aval
 from funcgrad.core.stacked import Stacked
@@ -28,7 +28,7 @@ from funcgrad.lowering.dump import dump_module, dump_program
 from funcgrad.lowering.emit import emit
 from funcgrad.lowering.entry_layout import DAMAGED
 from funcgrad.lowering.foreign import FAILED
-from funcgrad.lowering.interrupt import flag_address, watch
+from funcgrad.lowering.interrupt import flag_address, interrupted_address, raised, watch
 from funcgrad.lowering.machine import Library, compile_object, header, load
 from funcgrad.lowering.pool import ArenaPool
 from funcgrad.lowering.readable import format_kernels
@@ -120,7 +120,7 @@ class Native:
         if code == OUT_OF_MEMORY:
             raise MemoryError(f"{self.program.name}: no memory for the values that a loop keeps for its reverse mode")
         if code == INTERRUPTED:
-            raise KeyboardInterrupt
+            raise raised(status[1])
         e = self.checks[code - 1]
         assert e.primitive.fault is not None
         fault = e.primitive.fault(status[1], **e.params)
@@ -132,6 +132,8 @@ def address_of(name: str) -> int:
     if name == "interrupt":
         watch()
         return flag_address()
+    if name == "interrupted":
+        return interrupted_address()
     if name in ("memcpy", "free", "realloc"):
         return int(ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0)
     return blas.address(name)
@@ -174,7 +176,7 @@ class Executable:
     def __init__(self, program: Program) -> None:
         self.program = simplify(program)
         dump_program(self.program, program)
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._whole: dict[tuple[int, ...], Native] = {}
         self._stages: list[Stage] | None = None
 

@@ -17,19 +17,22 @@ see ends the process; whoever writes text writes it typed. The addresses of a `L
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from funcgrad.base.errors import ProgramError
+from funcgrad.base.shelter import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 LEVELS = (0, 1, 2, 3)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,9 @@ def _binding() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    guard = getattr(llvm.ffi.lib._lock, "_lock", None)
+    if guard is not None and hasattr(os, "register_at_fork"):  # a fork in the middle of a compilation waits for its end
+        os.register_at_fork(before=guard.acquire, after_in_parent=guard.release, after_in_child=guard.release)
     return llvm
 
 
@@ -139,8 +145,20 @@ def compile_object(text: str, level: int = 1) -> bytes:
     ProgramError
         LLVM does not accept the text.
     """
+    return _with_llvm(_compile, text, level)
+
+
+def _compile(text: str, level: int) -> bytes:
     with _parsed(text) as module:
         return bytes(_machine_of(level).emit_object(module))
+
+
+def _with_llvm(function: Callable[..., T], *args: Any) -> T:
+    """Call a function that uses llvmlite, which an interrupt would leave locked, or with memory half given back."""
+    held = getattr(_binding().ffi.lib._lock, "_lock", None)
+    while held is not None and held._is_owned():  # a finalizer was interrupted in this thread
+        held.release()
+    return uninterrupted(function, *args)
 
 
 def assembly(text: str, level: int = 1) -> str:
@@ -166,17 +184,21 @@ def _parsed(text: str) -> Iterator[Any]:
         raise ProgramError(f"LLVM refuses the text of a kernel: {str(error).strip()}") from error
 
 
+_numbers = itertools.count()
+_loaded: dict[int, tuple[Any, Any]] = {}
+
+
 class Library:
     """Machine code in memory; unloaded when it is dropped.
 
     ``library[name]`` is the address of an exported symbol. Whoever calls it keeps the library alive.
     """
 
-    __slots__ = ("__weakref__", "_addresses", "_jit", "_tracker")
+    __slots__ = ("__weakref__", "_addresses", "_code")
 
     def __init__(self, jit: Any, tracker: Any, addresses: Mapping[str, int]) -> None:
-        self._jit = jit
-        self._tracker = tracker
+        self._code = _Code(next(_numbers))
+        _loaded[int(self._code)] = jit, tracker
         self._addresses = dict(addresses)
 
     def __getitem__(self, name: str) -> int:
@@ -185,17 +207,25 @@ class Library:
     def close(self) -> None:
         """Unload the code. Its addresses must not be used any more."""
         self._addresses.clear()
-        self._tracker.close()
-        self._jit.close()
-
-    def __del__(self) -> None:
-        # At interpreter exit the order of destruction is not ours; llvmlite then leaves everything loaded.
-        if self._addresses:
-            self._tracker.__del__()
-            self._jit.__del__()
+        self._code.unload()
 
 
-_numbers = itertools.count()
+class _Code(int):
+    """A number in `_loaded`, of which the code is unloaded when the last library goes that has it.
+
+    The garbage collector does not know of ints. So, of garbage, this goes after all finalizers have run, which may
+    still call the code.
+    """
+
+    __slots__ = ()
+
+    def unload(self, loaded: dict[int, tuple[Any, Any]] = _loaded) -> None:
+        found = loaded.pop(self, None)
+        if found is not None:
+            for x in reversed(found):
+                x.__del__()  # at interpreter exit llvmlite leaves everything loaded
+
+    __del__ = unload
 
 
 def load(objects: Iterable[bytes], exports: Iterable[str], imports: Mapping[str, int] | None = None) -> Library:
@@ -215,15 +245,18 @@ def load(objects: Iterable[bytes], exports: Iterable[str], imports: Mapping[str,
     ProgramError
         A symbol is missing, or an object is not one.
     """
+    return _with_llvm(_load, list(objects), tuple(exports), dict(imports or {}))
+
+
+def _load(objects: list[bytes], exports: tuple[str, ...], imports: dict[str, int]) -> Library:
     llvm = _binding()
     # A session of its own per library: a shared one would keep 9 KB for ever for each name.
     jit = llvm.create_lljit_compiler(_target_machine(_native_host(), 1), suppress_errors=True)
     builder = llvm.JITLibraryBuilder()
     for code in objects:
         builder.add_object_img(code)
-    for name, address in (imports or {}).items():
+    for name, address in imports.items():
         builder.import_symbol(name, address)
-    exports = tuple(exports)
     for name in exports:
         builder.export_symbol(name)
     try:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache, partial
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.base.shelter import lock
 from funcgrad.core.array import Array
 from funcgrad.core.check import checking
 from funcgrad.lowering import sanitize
@@ -37,7 +37,7 @@ LARGE = 2**17
 KEPT = 512 * 2**20
 
 _raw_free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyMem_RawFree", ctypes.pythonapi))
-_lock = threading.Lock()  # the GIL is enough where there is one
+_lock = lock()  # the GIL is enough where there is one
 
 
 @cache
@@ -131,7 +131,7 @@ class BufferPool:
         self.kept = 0
         """Bytes waiting to be used again."""
         # A block may go while the lock is held, in a garbage collection.
-        self._lock = threading.RLock()
+        self._lock = lock()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An Array without values, in memory that was used before where there is any of that size."""
@@ -140,8 +140,10 @@ class BufferPool:
             size *= n
         with self._lock:
             waiting = self._free.get(size)
-            buffer = waiting.pop() if waiting else None
-            self.kept -= 0 if buffer is None else size
+            buffer = None
+            if waiting:
+                self.kept -= size
+                buffer = waiting.pop()
         if buffer is None:
             buffer = np.empty(size, np.uint8)
         return np.ndarray.__new__(Array, shape, dtype, buffer.view(Block))
@@ -152,7 +154,7 @@ class BufferPool:
             self._free.setdefault(buffer.nbytes, []).append(buffer)
             self._free.move_to_end(buffer.nbytes)
             self.kept += buffer.nbytes
-            while self.kept > KEPT:
+            while self.kept > KEPT and self._free:
                 size, oldest = next(iter(self._free.items()))
                 if oldest:
                     del oldest[0]

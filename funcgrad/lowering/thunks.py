@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.errors import FuncgradError, ProgramError
+from funcgrad.base.shelter import sheltered
 from funcgrad.core.ir import Aval, Equation
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering.foreign import DONE
+from funcgrad.lowering.interrupt import raised
 from funcgrad.lowering.numba_calls import ResultShape, numba_entry
 
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -47,11 +49,7 @@ class Target:
 
     def error(self, reference: int) -> BaseException:
         """What a failed call raised; `reference` is given up."""
-        if not reference:  # it was raised before or after the function could keep it: only a signal does that
-            return KeyboardInterrupt()
-        held = ctypes.cast(reference, ctypes.py_object)
-        error: BaseException = held.value
-        ctypes.pythonapi.Py_DecRef(held)
+        error = raised(reference)  # none: before or after the function could keep it, where only a signal comes
         if isinstance(error, ResultShape):
             error = error.explained()
         return error.at(self.equation.source) if isinstance(error, FuncgradError) else error
@@ -65,11 +63,14 @@ def _thunk(e: Equation) -> Callable[[int, int], int]:
     sizes = [v.aval.size * v.aval.dtype.itemsize for v in e.outputs]
     words = ctypes.c_int64 * (count + len(sizes))
 
+    def evaluated(operands: list[Any]) -> Any:
+        with eagerly():
+            return evaluate(*operands, **params)
+
     def thunk(table: int, status: int) -> int:
         try:
             places = words.from_address(table)[:]
-            with eagerly():
-                results = evaluate(*[read(p) for read, p in zip(readers, places, strict=False)], **params)
+            results = sheltered(evaluated, [read(p) for read, p in zip(readers, places, strict=False)])
             for x, place, size in zip(results, places[count:], sizes, strict=True):
                 data = x.tobytes()
                 if len(data) != size:

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from funcgrad import numpy as fnp
-from funcgrad.base.errors import DtypeError, ParameterError
+from funcgrad.base.errors import DtypeError, ParameterError, printed
 from funcgrad.core.trace import describe
 from funcgrad.nn.activations import inexact
 from funcgrad.numpy.operands import array, given_dtype, normalize_axis, public
@@ -92,7 +92,7 @@ def one_hot(x: Any, num_classes: int, dtype: Any = float, axis: int = -1) -> Any
     if x.dtype.kind not in "biu":
         raise DtypeError(f"one_hot takes integers, got {describe(x)}", hint="one_hot(x.astype(int), num_classes)")
     if not hasattr(num_classes, "__index__") or num_classes.__index__() < 0:
-        raise ParameterError(f"one_hot: num_classes is a number of classes, got {num_classes!r}")
+        raise ParameterError(f"one_hot: num_classes is a number of classes, got {printed(num_classes)}")
     axis = normalize_axis("one_hot", axis, x.ndim + 1)
     n = num_classes.__index__()
     classes = fnp.reshape(fnp.arange(n), (n, *(1,) * (x.ndim - axis)))

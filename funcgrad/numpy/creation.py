@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import FLOAT, INT, Dtype, default_float, promote
-from funcgrad.base.errors import ArgumentError, ConcretizationTypeError, ParameterError, UnsupportedError
+from funcgrad.base.errors import ArgumentError, ConcretizationTypeError, ParameterError, UnsupportedError, printed
 from funcgrad.core.array import Array
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Trace, Tracer, current, describe
@@ -31,7 +31,7 @@ from funcgrad.numpy.operands import (
     public,
     shape_of,
 )
-from funcgrad.numpy.parameters import LARGEST, flag, integer, number, one_of, shown, sized
+from funcgrad.numpy.parameters import LARGEST, flag, integer, number, one_of, sized
 from funcgrad.ops import movement
 from funcgrad.ops.arithmetic import add, mul
 from funcgrad.ops.broadcasting import broadcast, reshape
@@ -452,7 +452,7 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
     """``function(i, j, ...)`` of the index arrays of an array of that shape."""
     if not callable(function):
-        raise ArgumentError(f"fromfunction: a function is needed, got {shown(function)}")
+        raise ArgumentError(f"fromfunction: a function is needed, got {printed(function)}")
     lengths = static_shape("fromfunction", shape)
     kind = given_dtype("fromfunction", dtype)
     return function(*[iota(lengths, kind, i) for i in range(len(lengths))], **kwargs)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.errors import ArgumentError, ParameterError, ShapeError
+from funcgrad.base.errors import ArgumentError, ParameterError, ShapeError, printed
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import describe
 from funcgrad.numpy import rearranging
 from funcgrad.numpy.elementwise import refuse_out
 from funcgrad.numpy.operands import array, given_dtype, promoted_dtype, public
-from funcgrad.numpy.parameters import integer, integers, sequence, shown
+from funcgrad.numpy.parameters import integer, integers, sequence
 from funcgrad.numpy.products import contract, total
 from funcgrad.ops.broadcasting import transpose
 from funcgrad.ops.movement import convert
@@ -85,7 +85,7 @@ def _path_key(optimize: Any) -> Any:
         return tuple([p if isinstance(p, str) else integers("einsum", "optimize", p) for p in optimize])
     if optimize is None or isinstance(optimize, bool) or (isinstance(optimize, str) and optimize in _STRATEGIES):
         return optimize
-    raise ParameterError(f"einsum: optimize is True, False, a name or a path, got {shown(optimize)}")
+    raise ParameterError(f"einsum: optimize is True, False, a name or a path, got {printed(optimize)}")
 
 
 _STRATEGIES = ("greedy", "optimal")

@@ -26,12 +26,12 @@ from funcgrad.base.errors import (
     OutOfBoundsError,
     ParameterError,
     TracerIntegerConversionError,
+    printed,
 )
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer, bind1, describe, value_of
 from funcgrad.numpy.elementwise import ufuncs
 from funcgrad.numpy.operands import broadcast_to, common_shape, operand, strong
-from funcgrad.numpy.parameters import shown
 from funcgrad.ops.broadcasting import move_axis, reshape, transpose
 from funcgrad.ops.indexing import gather, gather_p
 from funcgrad.ops.movement import convert, reverse, slice_
@@ -341,7 +341,7 @@ def move_block(x: Any, size: int, source: int, target: int) -> Any:
 def given_mode(mode: str | None) -> str:
     """A `mode` argument."""
     if mode is not None and (not isinstance(mode, str) or mode not in MODES):
-        raise ParameterError(f"mode is one of raise, clip, wrap, fill and drop, got {shown(mode)}")
+        raise ParameterError(f"mode is one of raise, clip, wrap, fill and drop, got {printed(mode)}")
     return MODES[mode]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import is_inexact
-from funcgrad.base.errors import ArgumentError, ParameterError, ShapeError, UnsupportedError
+from funcgrad.base.errors import ArgumentError, ParameterError, ShapeError, UnsupportedError, printed
 from funcgrad.core.trace import describe
 from funcgrad.numpy import reductions
 from funcgrad.numpy.elementwise import ufuncs
@@ -64,7 +64,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     elif len(axes) == 2:
         out = _matrix(a, ord, *axes)
     else:
-        raise ShapeError(f"norm: ord={ord!r} is defined for one or two axes, got {describe(a)}")
+        raise ShapeError(f"norm: ord={printed(ord)} is defined for one or two axes, got {describe(a)}")
     return keep_axes("norm", out, a.shape, axes, keepdims)
 
 
@@ -78,7 +78,7 @@ def _vector(x: Any, ord: Any, axes: tuple[int, ...]) -> Any:
     if ord is None or ord == 2:
         return _root_of_squares(x, axes)
     if isinstance(ord, str):
-        raise ParameterError(f"norm: ord={ord!r} is not defined for vectors")
+        raise ParameterError(f"norm: ord={printed(ord)} is not defined for vectors")
     if ord == inf:
         return reductions.max(ufuncs.absolute(x), axes, initial=0)
     if ord == -inf:
@@ -89,7 +89,7 @@ def _vector(x: Any, ord: Any, axes: tuple[int, ...]) -> Any:
     if ord == 1:
         return reduce_sum(magnitudes, axes)
     if not isinstance(ord, int | float | np.number):
-        raise ArgumentError(f"norm: ord is a number, got {ord!r}")
+        raise ArgumentError(f"norm: ord is a number, got {printed(ord)}")
     p = x.dtype.type(ord)
     s = reduce_sum(ufuncs.power(magnitudes, p), axes)
     if p < 1:
@@ -104,9 +104,9 @@ def _matrix(x: Any, ord: Any, row: int, column: int) -> Any:
     if row == column:
         raise ParameterError("norm: the two axes of a matrix are the same")
     if ord in (2, -2, "nuc"):
-        raise UnsupportedError(f"norm: ord={ord!r} of a matrix needs singular values", hint="ord=None, 1 or inf")
+        raise UnsupportedError(f"norm: ord={printed(ord)} of a matrix needs singular values", hint="ord=None, 1 or inf")
     if ord not in (1, -1, inf, -inf):
-        raise ParameterError(f"norm: ord={ord!r} is not defined for matrices")
+        raise ParameterError(f"norm: ord={printed(ord)} is not defined for matrices")
     summed, other = (row, column) if ord in (1, -1) else (column, row)
     sums = reduce_sum(ufuncs.absolute(x), (summed,))
     other -= summed < other

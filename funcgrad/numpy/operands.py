@@ -22,8 +22,11 @@ from funcgrad.base.errors import (
     DtypeError,
     FuncgradError,
     IntegerOverflowError,
+    ParameterError,
     ShapeError,
+    printed,
 )
+from funcgrad.base.shelter import sheltered
 from funcgrad.base.source import hide_internal_frames
 from funcgrad.core.array import publish
 from funcgrad.core.ir import Literal, Shape, make_aval
@@ -38,6 +41,8 @@ DtypeKey = Dtype | Weak
 numpy_table: dict[Any, Callable[..., Any]] = {}
 """NumPy function (or the name of a SciPy ufunc) → ours: the one table behind plain `numpy` calls on tracers."""
 
+MAX_AXES = 64
+"""More axes than this NumPy's arrays do not have."""
 _SCALARS = (float, int, complex)
 _FLAT = {float, int, complex, bool, str, type(None), slice, np.ndarray}  # types that hold no tracer
 
@@ -57,6 +62,8 @@ def operand(x: Any, name: str = "array") -> Any:
             raise DtypeError(f"{name}: a masked array was given, whose mask would be lost", hint="x.filled(value)")
         if isinstance(x, np.matrix):
             raise DtypeError(f"{name}: a np.matrix was given, whose * means @", hint="np.asarray(x)")
+        if kind is not np.ndarray:  # subclasses may say what they like of their shape and dtype
+            x = np.ndarray.view(x, np.ndarray)
         dtype = x.dtype
         if not is_supported(dtype):
             raise _unsupported(name, dtype)
@@ -64,7 +71,7 @@ def operand(x: Any, name: str = "array") -> Any:
             x = x.astype(dtype.newbyteorder("="))
         elif dtype.metadata is not None:
             x = x.astype(np.dtype(dtype.str))
-        return x if type(x) is np.ndarray else x.view(np.ndarray)
+        return x
     if isinstance(x, np.generic):
         if not is_supported(x.dtype):
             raise _unsupported(name, x.dtype)
@@ -78,7 +85,7 @@ def operand(x: Any, name: str = "array") -> Any:
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
         return operand(np.asarray(x).copy(), name)
     raise ArgumentError(
-        f"{name}: expected an array or a number, got a {kind.__name__}: {x!r:.60}"
+        f"{name}: expected an array or a number, got a {kind.__name__}: {printed(x)}"
         if x is not None
         else f"{name}: expected an array or a number, got None",
     )
@@ -102,14 +109,20 @@ def has_tracer(x: Any) -> bool:
     """Whether a tracer is in `x`: itself, or inside lists, tuples and dicts."""
     if type(x) is Tracer:
         return True
-    if isinstance(x, dict):
-        x = list(x.values())
-    if not isinstance(x, list | tuple):
+    if not isinstance(x, list | tuple | dict):
         return False
-    kinds = set(map(type, x))  # long lists of numbers are common
-    if Tracer in kinds:
-        return True
-    return any(has_tracer(item) for item in x if isinstance(item, list | tuple | dict)) if kinds - _FLAT else False
+    waiting, seen = [x], {id(x)}
+    while waiting:
+        x = waiting.pop()
+        items = list(x.values()) if isinstance(x, dict) else x
+        kinds = set(map(type, items))  # long lists of numbers are common
+        if Tracer in kinds:
+            return True
+        if kinds - _FLAT:
+            inner = [i for i in items if isinstance(i, list | tuple | dict) and id(i) not in seen]
+            seen.update(map(id, inner))  # a list may contain itself
+            waiting += inner
+    return False
 
 
 def array(x: Any, name: str = "array") -> Any:
@@ -170,7 +183,7 @@ def typed_scalar(x: Any, dtype: Dtype) -> Any:
     except OverflowError:
         raise IntegerOverflowError(f"the Python integer {x} does not fit {short(dtype)}") from None
     except TypeError:
-        raise DtypeError(f"the Python {type(x).__name__} {x!r} does not convert to {short(dtype)}") from None
+        raise DtypeError(f"the Python {type(x).__name__} {printed(x)} does not convert to {short(dtype)}") from None
 
 
 def as_dtype(x: Any, dtype: Dtype, weak: bool = False) -> Any:
@@ -268,7 +281,7 @@ def normalize_axis(name: str, axis: Any, ndim: int) -> int:
     try:
         index = axis.__index__()
     except (AttributeError, TypeError):
-        raise ArgumentError(f"{name}: axis must be an integer, got {axis!r}") from None
+        raise ArgumentError(f"{name}: axis must be an integer, got {printed(axis)}") from None
     if not -ndim <= index < ndim:
         raise AxisError(f"{name}: axis {index} is out of range for an array with {ndim} axes")
     return index % ndim
@@ -296,7 +309,9 @@ def given_shape(name: str, shape: Any) -> Shape:
         try:
             out.append(n.__index__())
         except (AttributeError, TypeError):
-            raise ArgumentError(f"{name}: a shape is made of integers, got {shape!r}") from None
+            raise ArgumentError(f"{name}: a shape is made of integers, got {printed(shape)}") from None
+    if len(out) > MAX_AXES:
+        raise ParameterError(f"{name}: an array has {MAX_AXES} axes at most, got a shape of {len(out)}")
     return tuple(out)
 
 
@@ -304,8 +319,8 @@ def given_dtype(name: str, dtype: Any) -> Dtype:
     """A dtype argument."""
     try:
         out = np.dtype(dtype if dtype is not None else object)
-    except TypeError:
-        raise DtypeError(f"{name}: {dtype!r} is not a dtype") from None
+    except Exception:  # objects with a dtype attribute raise what they like
+        raise DtypeError(f"{name}: {printed(dtype)} is not a dtype") from None
     if not is_supported(out):
         raise _unsupported(name, out)
     return out if out.isnative and out.metadata is None else np.dtype(out.newbyteorder("=").str)
@@ -338,21 +353,27 @@ def public(*numpy_functions: Any) -> Callable[[F], F]:
 def compute(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call a public function on plain arrays: results are fresh Arrays."""
     try:
-        with eagerly():
-            out = function(*args, **kwargs)
+        out = sheltered(_eager, function, args, kwargs)
     except FuncgradError as error:
         raise hide_internal_frames(error) from None
     return _published(out, _arrays_in([*args, *kwargs.values()]))
 
 
+def _eager(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    with eagerly():
+        return function(*args, **kwargs)
+
+
 def _arrays_in(items: Iterable[Any]) -> list[Any]:
     """The arrays among arguments, in lists and tuples too."""
-    out = []
-    for item in items:
+    out: list[Any] = []
+    waiting, seen = list(items), set()
+    for item in waiting:
         if isinstance(item, np.ndarray):
             out.append(item)
-        elif isinstance(item, list | tuple):
-            out += _arrays_in(item)
+        elif isinstance(item, list | tuple) and id(item) not in seen:
+            seen.add(id(item))  # a list may contain itself
+            waiting += item
     return out
 
 

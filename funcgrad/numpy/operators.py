@@ -108,7 +108,8 @@ def _iterate(x: Any) -> Iterator[Any]:
 
 
 def _contains(x: Any, value: Any) -> bool:
-    return bool((x == value).any())
+    found = x == value
+    return bool(found.any()) if type(found) is Tracer else bool(found)
 
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][\w.]*)\s*\[([^;]*)\]\s*(\*\*|[-+*/]|)=(?!=)\s*([^#;]*?)\s*(?:[#;].*)?")

@@ -13,18 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.errors import ArgumentError, ParameterError
+from funcgrad.base.errors import ArgumentError, ParameterError, printed
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer
 from funcgrad.numpy.operands import refuse_traced
 
 LARGEST = 2**59
 """More elements than this have no addresses."""
-
-
-def shown(value: Any) -> str:
-    """A wrong value for an error message: one line, not long."""
-    return " ".join(f"{value!r:.60}".split())
 
 
 def integer(name: str, what: str, value: Any) -> int:
@@ -35,7 +30,7 @@ def integer(name: str, what: str, value: Any) -> int:
     try:
         return index(value)
     except TypeError:
-        raise ArgumentError(f"{name}: {what} must be an integer, got {shown(value)}") from None
+        raise ArgumentError(f"{name}: {what} must be an integer, got {printed(value)}") from None
 
 
 def integers(name: str, what: str, value: Any) -> tuple[int, ...]:
@@ -55,7 +50,7 @@ def flag(name: str, what: str, value: Any) -> bool:
         return bool(value)
     if isinstance(value, np.ndarray | Tracer) and value.shape == () and value.dtype.kind in "biu":
         return bool(value)
-    raise ArgumentError(f"{name}: {what} must be True or False, got {shown(value)}")
+    raise ArgumentError(f"{name}: {what} must be True or False, got {printed(value)}")
 
 
 def number(name: str, what: str, value: Any) -> Any:
@@ -65,14 +60,14 @@ def number(name: str, what: str, value: Any) -> Any:
         return value[()] if isinstance(value, np.ndarray) else value.item()
     if isinstance(value, int | float | np.bool_ | np.integer | np.floating):
         return value
-    raise ArgumentError(f"{name}: {what} must be a number, got {shown(value)}")
+    raise ArgumentError(f"{name}: {what} must be a number, got {printed(value)}")
 
 
 def one_of(name: str, what: str, value: Any, allowed: Collection[Any]) -> Any:
     """A parameter that is one of a few values."""
     if not isinstance(value, str | int | None) or value not in allowed:
         names = [repr(v) for v in allowed]
-        raise ParameterError(f"{name}: {what} is {', '.join(names[:-1])} or {names[-1]}, got {shown(value)}")
+        raise ParameterError(f"{name}: {what} is {', '.join(names[:-1])} or {names[-1]}, got {printed(value)}")
     return value
 
 
@@ -80,11 +75,11 @@ def sequence(name: str, what: str, value: Any) -> list[Any]:
     """A parameter that is a list or tuple, or the items of an array along its first axis."""
     if isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray | Tracer) and value.shape):
         return list(value)
-    raise ArgumentError(f"{name}: {what} must be a list or tuple, got {shown(value)}")
+    raise ArgumentError(f"{name}: {what} must be a list or tuple, got {printed(value)}")
 
 
 def sized(name: str, shape: Shape) -> Shape:
     """`shape`, unless no memory could hold it."""
     if prod([max(n, 1) for n in shape]) > LARGEST:
-        raise ParameterError(f"{name}: a result of shape {shown(shape)} is too large")
+        raise ParameterError(f"{name}: a result of shape {printed(shape)} is too large")
     return shape

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from funcgrad.base.dtypes import BOOL
-from funcgrad.base.errors import ParameterError, ShapeError
+from funcgrad.base.errors import ParameterError, ShapeError, printed
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer, bind1, describe, name_of
 from funcgrad.numpy import selection
 from funcgrad.numpy.elementwise import refuse_out, ufuncs
 from funcgrad.numpy.operands import array, broadcast_to, common_shape, normalize_axis, promoted_dtype, public
-from funcgrad.numpy.parameters import integer, shown
+from funcgrad.numpy.parameters import integer
 from funcgrad.ops import dot as dots
 from funcgrad.ops.broadcasting import broadcast, reduce_sum, reshape, transpose
 from funcgrad.ops.movement import concatenate, slice_
@@ -299,7 +299,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     m, n = len(x.shape), len(y.shape)
     if isinstance(axes, tuple | list):
         if len(axes) != 2:
-            raise ParameterError(f"tensordot: a pair of axes is needed, got {shown(axes)}")
+            raise ParameterError(f"tensordot: a pair of axes is needed, got {printed(axes)}")
         in_x, in_y = [tuple(g) if isinstance(g, tuple | list) else (g,) for g in axes]
     else:
         axes = integer("tensordot", "axes", axes)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import INT
-from funcgrad.base.errors import ArgumentError, ParameterError, ShapeError, UnsupportedError
+from funcgrad.base.errors import ArgumentError, ParameterError, ShapeError, UnsupportedError, printed
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Tracer, describe
 from funcgrad.numpy import creation, reductions, shaping
@@ -28,7 +28,7 @@ from funcgrad.numpy.operands import (
     public,
     refuse_traced,
 )
-from funcgrad.numpy.parameters import integer, integers, sequence, shown, sized
+from funcgrad.numpy.parameters import integer, integers, sequence, sized
 from funcgrad.ops import broadcasting, movement
 from funcgrad.ops.arithmetic import select
 from funcgrad.ops.broadcasting import broadcast, move_axis, reshape
@@ -77,7 +77,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     x = array(m, "rot90")
     plane = [normalize_axis("rot90", a, len(x.shape)) for a in sequence("rot90", "axes", axes)]
     if len(plane) != 2:
-        raise ParameterError(f"rot90: two axes are needed, got {shown(axes)}")
+        raise ParameterError(f"rot90: two axes are needed, got {printed(axes)}")
     i, j = plane
     k = integer("rot90", "k", k)
     if i == j:
@@ -159,7 +159,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     counts = np.asarray(integers("repeat", "repeats", repeats))
     counts = counts if counts.size or np.ndim(repeats) else counts.astype(INT)
     if counts.dtype.kind not in "iu":
-        raise ArgumentError(f"repeat: repeats are integers, got {repeats!r}")
+        raise ArgumentError(f"repeat: repeats are integers, got {printed(repeats)}")
     if counts.size == 1:
         times = int(counts.reshape(()))
         if times < 0:
@@ -178,7 +178,7 @@ def tile(A: Any, reps: Any) -> Any:
     x = array(A, "tile")
     times = integers("tile", "reps", reps)
     if min(times, default=0) < 0:
-        raise ParameterError(f"tile: reps must not be negative, got {shown(reps)}")
+        raise ParameterError(f"tile: reps must not be negative, got {printed(reps)}")
     rank = max(len(x.shape), len(times))
     times = (1,) * (rank - len(times)) + times
     shape = (1,) * (rank - len(x.shape)) + x.shape
@@ -214,7 +214,7 @@ def _pairs(name: str, given: Any, rank: int) -> list[tuple[Any, Any]]:
     pairs = [tuple(i) if isinstance(i, tuple | list) else (i, i) for i in items]
     pairs = [p * 2 if len(p) == 1 else p for p in pairs]
     if {len(p) for p in pairs} != {2}:
-        raise ShapeError(f"{name}: one pair per axis is needed, got {shown(given)}")
+        raise ShapeError(f"{name}: one pair per axis is needed, got {printed(given)}")
     return pairs
 
 
@@ -243,7 +243,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> An
         _no_more("pad", kwargs)
         return _pad_constant(x, widths, values)
     if not isinstance(mode, str) or mode not in ("edge", "reflect", "symmetric", "wrap"):
-        raise UnsupportedError(f"pad: mode {shown(mode)} is not one of constant, edge, reflect, symmetric and wrap")
+        raise UnsupportedError(f"pad: mode {printed(mode)} is not one of constant, edge, reflect, symmetric and wrap")
     if kwargs.pop("reflect_type", "even") != "even":
         raise UnsupportedError("pad: reflect_type='odd' is not supported")
     _no_more("pad", kwargs)
@@ -450,7 +450,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
     try:
         kept = np.delete(np.arange(n), places)
     except (IndexError, ValueError, TypeError, OverflowError):
-        raise ParameterError(f"delete: {shown(obj)} for axis {i} of length {n}") from None
+        raise ParameterError(f"delete: {printed(obj)} for axis {i} of length {n}") from None
     return _take_one(x, kept, i, "clip") if n else x
 
 
@@ -467,7 +467,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     try:
         source = np.insert(numbers, places, given, axis)  # which element of both together goes where
     except (IndexError, ValueError, AttributeError, TypeError, OverflowError):  # the third for a list of bool
-        raise ParameterError(f"insert: {describe(v)} at {shown(obj)} in {describe(x)}, axis {axis}") from None
+        raise ParameterError(f"insert: {describe(v)} at {printed(obj)} in {describe(x)}, axis {axis}") from None
     both = [reshape(x, (prod(x.shape),)), reshape(v, (prod(v.shape),))]
     return gather(movement.concatenate(both, 0), source, mode="clip")
 

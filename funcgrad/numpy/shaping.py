@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import promote
-from funcgrad.base.errors import ArgumentError, AxisError, ParameterError, ShapeError, UnsupportedError
+from funcgrad.base.errors import ArgumentError, AxisError, ParameterError, ShapeError, UnsupportedError, printed
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer, describe
 from funcgrad.numpy import operands
 from funcgrad.numpy.elementwise import refuse_out
 from funcgrad.numpy.operands import (
+    MAX_AXES,
     array,
     broadcast_shape,
     common_shape,
@@ -29,7 +30,7 @@ from funcgrad.numpy.operands import (
     shape_of,
     strong,
 )
-from funcgrad.numpy.parameters import integer, integers, sequence, shown
+from funcgrad.numpy.parameters import integer, integers, sequence
 from funcgrad.ops import broadcasting, movement
 from funcgrad.ops.movement import convert
 
@@ -104,7 +105,7 @@ def require_order(name: str, order: Any) -> None:
     """Raise unless the order of elements is C's."""
     if not isinstance(order, str | None) or order not in ("C", "K", None):
         raise UnsupportedError(
-            f"{name}: order={shown(order)} is not supported, arrays are in C order",
+            f"{name}: order={printed(order)} is not supported, arrays are in C order",
             hint="transpose first: x.T.reshape(...)",
         )
 
@@ -217,7 +218,7 @@ def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
         return broadcasting.transpose(x, tuple(range(n))[::-1])
     order = tuple([normalize_axis("transpose", i, n) for i in sequence("transpose", "axes", axes)])
     if sorted(order) != list(range(n)):
-        raise ParameterError(f"transpose: axes {shown(axes)} are no order of the {n} axes of {describe(x)}")
+        raise ParameterError(f"transpose: axes {printed(axes)} are no order of the {n} axes of {describe(x)}")
     return broadcasting.transpose(x, order)
 
 
@@ -400,8 +401,10 @@ def block(arrays: Any) -> Any:
     if isinstance(arrays, tuple):
         raise ArgumentError("block: nested lists are expected, not a tuple")
 
-    def depth(node: Any) -> int:
-        return 1 + max([depth(item) for item in node], default=0) if isinstance(node, list) else 0
+    def depth(node: Any, above: int = 0) -> int:
+        if above > MAX_AXES:
+            raise ParameterError(f"block: lists are nested more than {MAX_AXES} deep")
+        return 1 + max([depth(item, above + 1) for item in node], default=0) if isinstance(node, list) else 0
 
     def blocks(node: Any) -> list[Any]:
         return [x for item in node for x in blocks(item)] if isinstance(node, list) else [array(node, "block")]

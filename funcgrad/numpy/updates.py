@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import BOOL, is_inexact
-from funcgrad.base.errors import ArgumentError, DtypeError, ParameterError, ShapeError
+from funcgrad.base.errors import ArgumentError, DtypeError, ParameterError, ShapeError, printed
 from funcgrad.core.ir import Shape, make_aval
 from funcgrad.core.primitive import Primitive
 from funcgrad.core.trace import Tracer, bind1, describe
 from funcgrad.numpy.elementwise import ufuncs
 from funcgrad.numpy.indexing import Index, given_mode, move_block, parse, take_index, take_window
 from funcgrad.numpy.operands import array, as_dtype, broadcast_to, common_shape, is_weak, operand, public, shape_of
-from funcgrad.numpy.parameters import shown
 from funcgrad.ops.arithmetic import div, neg, select
 from funcgrad.ops.broadcasting import reshape, transpose
 from funcgrad.ops.indexing import (
@@ -230,7 +229,7 @@ class AtIndex:
     def apply(self, func: Callable[[Any], Any], *, mode: str | None = None) -> Any:
         """``x[index] = func(x[index])``; an element that is indexed twice is changed once."""
         if not callable(func):
-            raise ArgumentError(f".at[...].apply: a function is needed, got {shown(func)}")
+            raise ArgumentError(f".at[...].apply: a function is needed, got {printed(func)}")
         return update(self.array, self.index, func(read(self.array, self.index, mode)), "set", mode)
 
     def __repr__(self) -> str:

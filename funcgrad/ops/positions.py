@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.dtypes import INT, Dtype
-from funcgrad.base.errors import DtypeError, OutOfBoundsError, ParameterError, ShapeError
+from funcgrad.base.errors import DtypeError, OutOfBoundsError, ParameterError, ShapeError, printed
 from funcgrad.core.ir import Aval, Shape, make_aval
 from funcgrad.core.primitive import Traits
 from funcgrad.core.trace import Tracer, bind1, describe
@@ -124,7 +124,7 @@ def checked_positions(name: str, x: Any, indices: Sequence[Any], mode: str, axes
 def require_mode(name: str, mode: str, allowed: tuple[str, ...]) -> None:
     """Raise for a mode that is not allowed."""
     if mode not in allowed:
-        raise ParameterError(f"{name}: mode is one of {', '.join(allowed)}, got {mode!r}")
+        raise ParameterError(f"{name}: mode is one of {', '.join(allowed)}, got {printed(mode)}")
 
 
 def require_indices(name: str, x: Aval, indices: Sequence[Aval]) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 from funcgrad import numpy as fnp
 from funcgrad.base.errors import ParameterError
+from funcgrad.numpy.parameters import number, sequence
 from funcgrad.optim.transformation import Scalar, Schedule
 
 
 def _require_positive(name: str, what: str, steps: Any) -> None:
-    if steps <= 0:
+    if number(name, what, steps) <= 0:
         raise ParameterError(f"{name}: {what} must be positive, got {steps}")
 
 
@@ -145,6 +146,8 @@ def piecewise_constant_schedule(
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
     """One schedule after the other; each counts from 0 at the boundary where it takes over."""
+    schedules = sequence("join_schedules", "schedules", schedules)
+    boundaries = sequence("join_schedules", "boundaries", boundaries)
     if len(schedules) != len(boundaries) + 1:
         raise ParameterError(
             f"join_schedules: {len(schedules)} schedules need {len(schedules) - 1} boundaries, got {len(boundaries)}"

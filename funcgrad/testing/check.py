@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.api.tracing import boundary
-from funcgrad.base.errors import ArgumentError, ForwardModeError, GradientError, KinkError, doing
+from funcgrad.base.errors import ArgumentError, ForwardModeError, GradientError, KinkError, doing, printed
 from funcgrad.testing.compare import number, uncertain
 from funcgrad.testing.culprits import find_culprit
 from funcgrad.testing.differences import Derivative
@@ -85,7 +85,7 @@ def check_grads(
     """
     checker = Checker(_modes(modes), np.random.default_rng(seed), directions, full, rtol, atol, _kinks(kinks))
     if not isinstance(order, int | np.integer) or order < 1:
-        raise ArgumentError(f"check_grads: order is 1 or more, got {order!r:.60}")
+        raise ArgumentError(f"check_grads: order is 1 or more, got {printed(order)}")
     flat = flat_function(f, args, kwargs, "check_grads")
     with doing(f"checking the derivatives of {flat.name}"):
         checker.check(flat, int(order))
@@ -94,13 +94,13 @@ def check_grads(
 def _modes(modes: Any) -> tuple[str, ...]:
     modes = (modes,) if isinstance(modes, str) else tuple(modes)
     if not modes or not set(modes) <= set(MODES):
-        raise ArgumentError(f"check_grads: modes are 'fwd' and 'rev', got {modes!r:.60}")
+        raise ArgumentError(f"check_grads: modes are 'fwd' and 'rev', got {printed(modes)}")
     return modes
 
 
 def _kinks(kinks: Any) -> str:
     if kinks not in ("raise", "skip"):
-        raise ArgumentError(f"check_grads: kinks is 'raise' or 'skip', got {kinks!r:.60}")
+        raise ArgumentError(f"check_grads: kinks is 'raise' or 'skip', got {printed(kinks)}")
     return str(kinks)
 
 

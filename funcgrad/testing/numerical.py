@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base import tree
-from funcgrad.base.errors import ArgumentError
+from funcgrad.base.errors import ArgumentError, printed
 from funcgrad.testing.differences import derivative_along
 from funcgrad.testing.flat import argument_tuple, flat_function, is_float
 
@@ -62,7 +62,7 @@ def numerical_jvp(f: Callable[..., Any], primals: Any, tangents: Any, side: str 
     d = derivative_along(flat.call, flat.x, v, _precision(flat.values(flat.x)))
     name = {"both": "value", "right": "right", "left": "left"}.get(side)
     if name is None:
-        raise ArgumentError(f"side is 'both', 'right' or 'left', got {side!r}")
+        raise ArgumentError(f"side is 'both', 'right' or 'left', got {printed(side)}")
     out = f(*primals)
     error = d.error if name == "value" else getattr(d, f"{name}_error")
     return _like(out, getattr(d, name)), _like(out, error)

@@ -1518,7 +1518,7 @@ class Fuzzer:
                 try:
                     hits += self.check(spec, sources, entry, args, kwargs)
                     (together, face)[k % 2](*args, **kwargs)
-                except (RuntimeError, KeyError, IndexError, TypeError, AttributeError):
+                except (RuntimeError, KeyError, IndexError, TypeError, AttributeError, ValueError):
                     odd += 1  # raised by the objects themselves, in the matcher in Python
         finally:
             self.stop = True

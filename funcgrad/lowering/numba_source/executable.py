@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.errors import FuncgradError
+from funcgrad.base.shelter import lock
 from funcgrad.core.ir import Aval, Program, Var
 from funcgrad.lowering.executable import RUNNERS
 from funcgrad.lowering.numba_source.module import Module, numba_module
@@ -77,7 +77,7 @@ class NumbaExecutable:
         self._checks = module.checks
         self._text = module.text, module.name
         self._function: Callable[..., Any] | None = None
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """Results for arrays of the Program's input types."""

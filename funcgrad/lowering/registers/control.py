@@ -22,7 +22,8 @@ from funcgrad.lowering.registers.stacks import (
 from funcgrad.lowering.values import Value
 
 T = TypeVar("T", bound=Owned)
-INTERRUPTED = -2
+INTERRUPTED = -2  # a signal handler raised; the status then holds a reference to what
+WATCHING = ("@interrupt = external global i64", "declare i64 @interrupted(ptr)")
 UNWATCHED = 1000  # trips of a loop that does not look for Ctrl-C
 
 
@@ -164,10 +165,12 @@ class Control(Straight):
     def _watch(self, k: int) -> None:
         """Leave the function if Ctrl-C was pressed."""
         b = self.b
-        b.shared.declares["@interrupt = external global i64"] = None
+        b.shared.declares |= dict.fromkeys(WATCHING)
         self.failed = True
         pressed = b.ne(b.emit(I64, "load volatile i64, ptr @interrupt"), 0)
         b.lines += [f"  br i1 {pressed.text}, label %stop{k}, label %go{k}", f"stop{k}:"]
+        leave = b.ne(b.emit(I64, "call i64 @interrupted(ptr %status)"), 0)
+        b.lines += [f"  br i1 {leave.text}, label %leave{k}, label %go{k}", f"leave{k}:"]
         b.lines += [f"  store i64 {INTERRUPTED}, ptr %status", "  br label %exit", f"go{k}:"]
         b.block = f"go{k}"
 
