@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-np: Any
-fg: Any
-lax: Any
-bind1: Any
-registry: Any
+np: Any = None
+fg: Any = None
+lax: Any = None
+bind1: Any = None
+registry: Any = None
 
 
 # -- what they share

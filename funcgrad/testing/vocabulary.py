@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad import special
 from funcgrad.core.primitive import registry
 from funcgrad.ops.op import Op
-from funcgrad.special import __all__ as SPECIAL
 
 Draw = Any  # a drawing.Drawer
 Operation = Callable[[Draw], None]
@@ -46,7 +46,7 @@ def spelling(op: Op) -> str:
     operands = ", ".join([f"{{{k}}}" for k in range(arity)])
     if op.numpy is not None:
         return f"np.{op.numpy.__name__}({operands})"
-    if op.name in SPECIAL:
+    if op.name in special.__all__:
         return f"fg.special.{op.name}({operands})"
     if op.name == "sigmoid":
         return f"fg.nn.sigmoid({operands})"

@@ -20,6 +20,7 @@ import numpy as np
 import funcgrad as fg
 from funcgrad.api.inspect import abstract_trace
 from funcgrad.core.ir import Program, subprograms
+from funcgrad.core.primitive import registry
 from funcgrad.core.trace import eagerly
 from funcgrad.testing.compiled import is_exact
 from funcgrad.testing.differences import derivative_along, ravel
@@ -68,6 +69,26 @@ class Outcome:
     failure: Failure | None = None
     ways: list[str] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
+
+
+def trace(recipe: Recipe) -> Program:
+    """The Program of a recipe."""
+    return fg.make_program(recipe)(*recipe.args)
+
+
+def equations(program: Program) -> int:
+    """How many there are, with those inside."""
+    return sum([1 + sum([equations(body) for _, body in subprograms(e)]) for e in program.equations])
+
+
+def primitives(recipe: Recipe) -> set[str]:
+    """The names of all primitives that its Program holds, and those inside it."""
+
+    def look(program: Program) -> set[str]:
+        inner = [look(body) for e in program.equations for _, body in subprograms(e)]
+        return {e.primitive.name for e in program.equations}.union(*inner)
+
+    return look(trace(recipe)) & registry.keys()
 
 
 class TooSlow(Exception):

@@ -10,11 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-import funcgrad as fg
-from funcgrad.core.ir import Program, subprograms
 from funcgrad.testing.nesting import WRAPPERS
 from funcgrad.testing.recipes import Recipe
-from tests.fuzz.comparisons import Outcome
+from tests.fuzz.comparisons import Outcome, primitives
 from tests.rule_checker import all_primitives
 
 Cell = tuple[str, str, int]
@@ -25,26 +23,6 @@ DEPTHS = (1, 2, 3)
 ROWS = tuple(all_primitives())
 
 
-def primitives(program: Program) -> set[str]:
-    """The names of all primitives of a Program and of those inside it."""
-    found = set()
-    for e in program.equations:
-        found.add(e.primitive.name)
-        for _, body in subprograms(e):
-            found |= primitives(body)
-    return found & set(ROWS)
-
-
-def equations(program: Program) -> int:
-    """How many there are, with those inside."""
-    return sum([1 + sum([equations(body) for _, body in subprograms(e)]) for e in program.equations])
-
-
-def trace(recipe: Recipe) -> Program:
-    """The Program of a recipe."""
-    return fg.make_program(recipe)(*recipe.args)
-
-
 def cells_of(recipe: Recipe, outcome: Outcome) -> list[Cell]:
     """What a program that was compared covers."""
     found: set[Cell] = set()
@@ -52,14 +30,14 @@ def cells_of(recipe: Recipe, outcome: Outcome) -> list[Cell]:
     def add(names: Iterable[str], column: str, depth: int) -> None:
         found.update([(name, column, min(depth, DEPTHS[-1])) for name in names if column])
 
-    whole = primitives(trace(recipe))
+    whole = primitives(recipe)
     for way in ("eager", "jit", "jvp", "vjp"):
         if way in outcome.ways:
             add(whole, way, recipe.height + 1)
     if "eager" in outcome.ways:
         for s in recipe.levels():
             assert s.body is not None
-            add(primitives(trace(s.body)), WRAPPERS[s.text].column, s.body.height + 1)
+            add(primitives(s.body), WRAPPERS[s.text].column, s.body.height + 1)
     return sorted(found)
 
 

@@ -25,8 +25,8 @@ from funcgrad.testing.nesting import WRAPPERS
 from funcgrad.testing.recipes import Recipe
 from funcgrad.testing.vocabulary import OPERATIONS
 from tests.fuzz.cases import Case, at_random
-from tests.fuzz.comparisons import Outcome, check
-from tests.fuzz.matrix import COLUMNS, Cell, cells_of, empty, equations, table, trace
+from tests.fuzz.comparisons import Outcome, check, equations, trace
+from tests.fuzz.matrix import Cell, cells_of, empty, table
 from tests.fuzz.minimise import minimised
 
 CHUNK = 200  # programs of one process
@@ -222,6 +222,3 @@ def main(minutes: float, seed: int, jax: bool, path: Path | None, impossible: di
     run.write()
     print(run.summary())
     return run
-
-
-__all__ = ["COLUMNS", "Run", "child", "main", "one", "ready"]
