@@ -18,11 +18,14 @@ parser.add_argument("--jax", action="store_true", help="compare with JAX, which 
 parser.add_argument("--report", type=Path, help="a JSON file that runs add to")
 parser.add_argument("--case", help="run one program that a run reported, and print it")
 parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+parser.add_argument("--planted", help="plant this fault, and search until it is found")
 options = parser.parse_args()
 
 if options.child:
     cells = [(name, column, depth) for name, column, depth in json.load(sys.stdin)]
     run.child(options.seed, run.CHUNK, cells, options.jax)
+elif options.planted:
+    print(json.dumps(run.search(options.planted, 60 * options.minutes, options.seed)))
 elif options.case:
     run.ready()
     case = Case.of(options.case)

@@ -26,7 +26,7 @@ from funcgrad.testing.recipes import Recipe
 from funcgrad.testing.vocabulary import OPERATIONS
 from tests.fuzz.cases import Case, at_random
 from tests.fuzz.comparisons import Outcome, check, equations, trace
-from tests.fuzz.matrix import Cell, cells_of, empty, table
+from tests.fuzz.matrix import COLUMNS, DEPTHS, ROWS, Cell, cells_of, empty, table
 from tests.fuzz.minimise import minimised
 
 CHUNK = 200  # programs of one process
@@ -89,6 +89,27 @@ def _smallest(recipe: Recipe, outcome: Outcome, case: Case) -> str:
         return failure is not None and failure.kind == kind
 
     return repr(minimised(recipe, fails))
+
+
+def search(name: str, seconds: float, first: int = 0) -> dict[str, Any]:
+    """How many programs it takes to find a planted fault, and how long; run in a process of its own."""
+    from tests.fuzz.planted import FAULTS
+
+    ready()
+    FAULTS[name]()
+    start, programs = time.monotonic(), 0
+    every = [(p, c, d) for p in ROWS for c in COLUMNS for d in DEPTHS]
+    report = {"fault": name, "found": ""}
+    while time.monotonic() - start < seconds and not report["found"]:
+        case = wanted(first + programs, every)
+        print(json.dumps({"start": str(case)}), flush=True)
+        try:
+            outcome = check(case.recipe, case.seed, seconds=SECONDS)
+            report["found"] = str(outcome.failure or "")
+        except Exception as error:  # derivatives of the oracle are those of funcgrad, too
+            report["found"] = f"{type(error).__name__}: {error}"
+        programs += 1
+    return report | {"programs": programs, "seconds": time.monotonic() - start, "cpu": time.process_time()}
 
 
 def child(first: int, count: int, cells: list[Cell], jax: bool) -> None:
