@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
@@ -35,6 +36,12 @@ class Choices(Protocol):
     def below(self, n: int) -> int:
         """A number from 0 to n - 1; 0 is the simplest."""
 
+    def more(self) -> bool:
+        """Whether to go on, before each step."""
+
+    def together(self, step: Callable[[], None]) -> None:
+        """Run a step; its choices belong together."""
+
 
 class Random:
     """Choices from a seed."""
@@ -45,6 +52,14 @@ class Random:
     def below(self, n: int) -> int:
         """A number from 0 to n - 1."""
         return int(self.random.integers(n))
+
+    def more(self) -> bool:
+        """There are as many steps as there can be."""
+        return True
+
+    def together(self, step: Callable[[], None]) -> None:
+        """Run a step."""
+        step()
 
 
 @dataclass(frozen=True)
@@ -142,6 +157,14 @@ class Drawer:
 
     # -- steps
 
+    def step(self) -> None:
+        """An operation, or a nested program."""
+        style = self.style
+        if style.depth and style.wrappers and self.chance(style.nested):
+            self.nest(self.one(style.wrappers), self.choices.below(style.depth))
+        else:
+            OPERATIONS[self.one(style.operations)](self)
+
     def add(self, text: str, *operands: int, bounded: bool = False) -> None:
         """An operation with one result, bent back unless it is bounded for all operands."""
         step = Step(text, operands)
@@ -227,15 +250,10 @@ def draw_body(choices: Choices, style: Style, args: Sequence[Any]) -> Recipe:
     """A program of arguments that are given."""
     d = Drawer(choices, style, args)
     tries = 0
-    while len(d.steps) < style.steps and tries < 20 * style.steps:
+    while len(d.steps) < style.steps and tries < 20 * style.steps and choices.more():
         tries += 1
-        try:
-            if style.depth and style.wrappers and d.chance(style.nested):
-                d.nest(d.one(style.wrappers), choices.below(style.depth))
-            else:
-                OPERATIONS[d.one(style.operations)](d)
-        except Impossible:
-            continue
+        with suppress(Impossible):
+            choices.together(d.step)
     if not d.steps:
         d.add("np.sin({0})", d.pick("f"), bounded=True)
     return d.finished(1 + choices.below(3 if style.steps < 8 else 8))

@@ -99,6 +99,10 @@ class Recipe:
         args = "".join([f"    {literal(a)},\n" for a in self.args])
         return f"{self.header}\n{self.code}\n\nargs = (\n{args})\nprint(program(*args))\n"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """How Hypothesis shows it."""
+        printer.text(repr(self))
+
     # -- what is in it
 
     @property

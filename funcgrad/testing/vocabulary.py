@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -53,14 +54,15 @@ def spelling(op: Op) -> str:
     return f'bind("{op.name}", {operands})'
 
 
-def intervals(op: Op, arity: int) -> list[tuple[float, float]]:
+def intervals(op: Op, arity: int) -> tuple[tuple[float, float], ...]:
     """Where its operands have to lie."""
     if op.name in DOMAINS:
-        return list(DOMAINS[op.name])
-    return [op.domain.interval(k) if op.domain else (-HALF, HALF) for k in range(arity)]
+        return DOMAINS[op.name]
+    return tuple([op.domain.interval(k) if op.domain else (-HALF, HALF) for k in range(arity)])
 
 
-def bounded(op: Op, where: Sequence[tuple[float, float]]) -> bool:
+@lru_cache
+def bounded(op: Op, where: tuple[tuple[float, float], ...]) -> bool:
     """Whether results of operands in these intervals are small floats."""
     grids = np.meshgrid(*[np.linspace(low, high, 41) for low, high in where])
     with np.errstate(all="ignore"):
@@ -73,7 +75,6 @@ def elementwise(op: Op) -> Operation:
     text = spelling(op)
     arity = text.count("{")
     where = intervals(op, arity)
-    small = "f" in op.dtypes and bounded(op, where)
     strict = text.startswith("bind")
 
     def of_floats(d: Draw, i: int) -> None:
@@ -82,7 +83,7 @@ def elementwise(op: Op) -> Operation:
             f"{{{k}}}" if interval == (-HALF, HALF) else f"fit({{{k}}}, {interval[0]}, {interval[1]})"
             for k, interval in enumerate(where)
         ]
-        d.add(text.format(*fitted), *operands, bounded=small)
+        d.add(text.format(*fitted), *operands, bounded=bounded(op, where))
 
     def of_others(d: Draw, i: int, kinds: str) -> None:
         operands = [i] + [d.beside(i, kinds) for _ in range(arity - 1)]
@@ -414,13 +415,14 @@ OPERATIONS: dict[str, Operation] = {
     "linear_solve": _linear_solve,
 }
 
-COMMON = (
+COMMON: tuple[str, ...] = (
     "sin", "add", "mul", "tanh", "exp", "sub", "select", "reduce_sum", "dot", "gather", "slice", "concatenate", "stack",
     "broadcast", "reshape", "scatter", "scatter_add", "cumsum", "maximum", "guarded", "square", "div", "outer", "convert",
     "integers", "chosen", "gt", "index",
 )  # fmt: skip
 """What most programs are made of; without them most other operations find no operands."""
-PUBLIC = tuple([name for name in OPERATIONS if name not in UNNAMED | {
+PRIVATE = UNNAMED | {
     "barrier", "check_fits", "linear_recurrence", "dynamic_slice", "dynamic_update_slice", "stable_order", "callback",
-}])  # fmt: skip
-"""Those that can be written with public names."""
+}  # fmt: skip
+PUBLIC = tuple([name for name in dict.fromkeys([*COMMON, *OPERATIONS]) if name not in PRIVATE])
+"""Those that can be written with public names, the simplest first."""

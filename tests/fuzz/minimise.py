@@ -15,13 +15,13 @@ from funcgrad.testing.recipes import Recipe, Step, literal
 
 
 def minimised(recipe: Recipe, fails: Callable[[Recipe], bool], seconds: float = 60.0) -> Recipe:
-    """The simplest program found in that time for which `fails` still holds."""
-    end = time.monotonic() + seconds
+    """The simplest program found in that CPU time for which `fails` still holds."""
+    end = time.process_time() + seconds
     again = True
     while again:
         again = False
         for simpler in simpler_ones(recipe):
-            if time.monotonic() > end:
+            if time.process_time() > end:
                 return recipe
             if size(simpler) < size(recipe) and _runs(simpler) and fails(simpler):
                 recipe, again = simpler, True
@@ -55,6 +55,12 @@ def simpler_ones(recipe: Recipe) -> Iterator[Recipe]:
     if recipe.steps and len(recipe.steps) > 3:  # the first half
         made = len(recipe.args) + sum([s.made for s in recipe.steps[: len(recipe.steps) // 2]])
         yield clean(Recipe(recipe.args, recipe.steps[: len(recipe.steps) // 2], (made - 1,)))
+    used = set(recipe.results).union(*[s.operands for s in recipe.steps])
+    for k in range(len(recipe.args)):
+        if k not in used and len(recipe.args) > 1:
+            moved = lambda i, k=k: i - (i > k)
+            steps = tuple([replace(s, operands=tuple(map(moved, s.operands))) for s in recipe.steps])
+            yield Recipe((*recipe.args[:k], *recipe.args[k + 1 :]), steps, tuple(map(moved, recipe.results)))
     yield from fewer_steps(recipe)
 
 
@@ -71,6 +77,11 @@ def fewer_steps(recipe: Recipe) -> Iterator[Recipe]:
                 yield inlined
             for body in _simpler_bodies(s.body):
                 yield clean(replaced(recipe, k, replace(s, body=body)))
+        if not s.count:
+            alike = [i for i in range(at) if _type(values[i]) == _type(values[at])]
+            for i in dict.fromkeys([*s.operands[::-1], *alike[:1], *alike[-1:]]):
+                if i in alike:
+                    yield clean(without(recipe, k, at, i))
         for other in _instead(values, at, s):
             yield clean(replaced(recipe, k, other))
 
@@ -81,19 +92,30 @@ def _simpler_bodies(body: Recipe) -> Iterator[Recipe]:
             yield simpler
 
 
+def _type(x: Any) -> tuple[Any, ...]:
+    return x.shape, x.dtype
+
+
 def _instead(values: Sequence[Any], at: int, s: Step) -> Iterator[Step]:
     """Steps of the same types as another one, but simpler."""
     if s.count > 1:
         return
     x = values[at]
     comma = "({},)" if s.count else "{}"
-    for i in range(at):
-        if values[i].shape == x.shape and values[i].dtype == x.dtype:
-            yield Step(comma.format("{0}"), (i,), s.count)
+    for i in range(at if s.count else 0):
+        if _type(values[i]) == _type(x):
+            yield Step("({0},)", (i,), s.count)
             break
     if not s.text.startswith(("np.full", "(np.full")):
         value = literal(x.dtype.type(x.flat[0]))
         yield Step(comma.format(f"np.full({x.shape}, {value})" if x.ndim else value), (), s.count)
+
+
+def without(recipe: Recipe, k: int, at: int, other: int) -> Recipe:
+    """Without a step; another value stands for its result, which is the one at `at`."""
+    moved = lambda i: other if i == at else i - (i > at)
+    steps = [replace(s, operands=tuple(map(moved, s.operands))) for s in recipe.steps]
+    return Recipe(recipe.args, (*steps[:k], *steps[k + 1 :]), tuple(map(moved, recipe.results)))
 
 
 def replaced(recipe: Recipe, k: int, step: Step) -> Recipe:
