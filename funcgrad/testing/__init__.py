@@ -6,7 +6,7 @@ from funcgrad.testing.custom import check_custom_rule
 from funcgrad.testing.numerical import complex_step, finite_differences, numerical_jvp
 from funcgrad.testing.properties import gradients
 from funcgrad.testing.rows import check_vmap
-from funcgrad.testing.strategies import arrays, like
+from funcgrad.testing.strategies import arrays, like, programs
 
 __all__ = [
     "arrays",
@@ -19,4 +19,5 @@ __all__ = [
     "gradients",
     "like",
     "numerical_jvp",
+    "programs",
 ]

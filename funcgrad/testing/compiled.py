@@ -19,7 +19,7 @@ from funcgrad.core.trace import eagerly
 from funcgrad.testing.compare import exactly
 from funcgrad.testing.culprits import called
 from funcgrad.testing.flat import argument_tuple, element, paths
-from funcgrad.testing.programs import alone, bodies, steps
+from funcgrad.testing.walking import alone, bodies, steps
 
 ULPS = 512.0
 

@@ -13,7 +13,7 @@ from funcgrad.core.ir import Equation, Program
 from funcgrad.testing.compare import number, uncertain
 from funcgrad.testing.flat import Flat, random_like
 from funcgrad.testing.probe import Finding, probe, subject
-from funcgrad.testing.programs import as_function, bodies, differenced, of_program, rules_of, steps, traced_function
+from funcgrad.testing.walking import as_function, bodies, differenced, of_program, rules_of, steps, traced_function
 
 MODES = {"fwd": "forward", "rev": "reverse"}
 

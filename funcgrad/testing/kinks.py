@@ -19,7 +19,7 @@ from funcgrad.core.stacked import Stacked
 from funcgrad.testing.compare import number
 from funcgrad.testing.differences import Derivative, Line, ravel
 from funcgrad.testing.flat import Flat, is_float
-from funcgrad.testing.programs import bodies, differenced, steps, traced_function
+from funcgrad.testing.walking import bodies, differenced, steps, traced_function
 
 Inputs = Callable[[float], Sequence[Any]]
 Step = tuple[Equation, list[Any], tuple[Any, ...]]

@@ -12,8 +12,8 @@ from funcgrad.base.errors import ForwardModeError
 from funcgrad.testing.compare import SAFETY, Mismatch, Tolerance, tolerance_for, worst
 from funcgrad.testing.differences import Derivative, derivative_along, ravel
 from funcgrad.testing.flat import Flat, pairing
-from funcgrad.testing.programs import differenced, narrowest
 from funcgrad.testing.rounding import rounding
+from funcgrad.testing.walking import differenced, narrowest
 
 
 @dataclass(frozen=True)

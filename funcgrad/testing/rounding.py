@@ -16,7 +16,7 @@ from funcgrad.core.stacked import Stacked
 from funcgrad.core.trace import eagerly
 from funcgrad.testing.differences import ravel
 from funcgrad.testing.flat import Flat, is_float
-from funcgrad.testing.programs import as_values, bodies, compute, traced_function
+from funcgrad.testing.walking import as_values, bodies, compute, traced_function
 
 RUNS = 4
 ROUND = ("elementwise", "reduce", "dot", "cumulative", "loop", "foreign")  # kinds of operations that round

@@ -22,7 +22,7 @@ from funcgrad.testing.compare import Mismatch, Tolerance, number, worst
 from funcgrad.testing.culprits import called
 from funcgrad.testing.differences import ravel
 from funcgrad.testing.flat import argument_tuple, element, is_float, paths, random_like
-from funcgrad.testing.programs import alone, bodies, compute
+from funcgrad.testing.walking import alone, bodies, compute
 from funcgrad.transforms.batch import batch
 
 Dims = tuple[int | None, ...]

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: arrays of finite floats, away from kinks or close to special points, and pytrees of them.
+"""Hypothesis strategies: arrays of finite floats, away from kinks or close to special points, pytrees, and programs.
 
 Values have few digits where the interval allows it (they are half-precision numbers), so that examples are short.
 """
@@ -6,7 +6,7 @@ Values have few digits where the interval allows it (they are half-precision num
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,11 @@ import numpy as np
 
 from funcgrad.base import tree
 from funcgrad.base.errors import DtypeError, MissingPackageError, ParameterError
+from funcgrad.testing.drawing import Style, draw_recipe
 from funcgrad.testing.flat import is_float
+from funcgrad.testing.nesting import WRAPPERS
+from funcgrad.testing.recipes import Recipe
+from funcgrad.testing.vocabulary import OPERATIONS, PUBLIC
 
 Points = float | Sequence[float]
 NEARBY = (2.0**-4, 2.0**-10)  # how far from a point that is sought
@@ -116,6 +120,91 @@ def like(
     >>> test()
     """
     return Elements(float(low), float(high), _points(avoid), float(distance), _points(seek)).like(example)
+
+
+def programs(
+    steps: int = 8,
+    depth: int = 1,
+    *,
+    operations: Sequence[str] = PUBLIC,
+    wrappers: Sequence[str] = tuple(WRAPPERS),
+) -> Any:
+    """A Hypothesis strategy of whole programs: functions of NumPy code that do many operations, with their arguments.
+
+    A program is called like any function; ``f.args`` is an example of its arguments, with results that are finite and
+    small, at all of which it can be differentiated. Its ``repr``, which Hypothesis shows, is code that runs.
+
+    Parameters
+    ----------
+    steps
+        How many operations at most, nested ones not counted.
+    depth
+        How deep programs are nested in transforms, loops, branches and rules inside the program; 0: not at all.
+    operations
+        Names of primitives that are drawn from, the simplest first.
+    wrappers
+        What programs are nested in: names of `funcgrad.testing.nesting.WRAPPERS`, ``"in_scan"`` for example.
+
+    Returns
+    -------
+    hypothesis.strategies.SearchStrategy
+
+    Notes
+    -----
+    The arguments are one to three arrays, the first of float64; some are integers or truth values. A program returns a
+    tuple of arrays. `f.steps` is what it was made from: an expression each, or a nested program.
+
+    Examples
+    --------
+    >>> from hypothesis import given, settings
+    >>> from funcgrad.testing import check_jit, programs
+    >>> @settings(max_examples=5)
+    ... @given(programs(depth=0))
+    ... def test(f):
+    ...     check_jit(f, f.args)
+    >>> test()
+    """
+    st = hypothesis(".strategies")
+    named = tuple(operations), tuple(wrappers)
+    unknown = [n for names, known in zip(named, (OPERATIONS, WRAPPERS), strict=True) for n in names if n not in known]
+    if unknown or steps < 1 or depth < 0:
+        what = f"{unknown[0]!r} is not known" if unknown else f"steps is {steps}, depth {depth}"
+        raise ParameterError(f"programs: {what}", hint="steps is 1 or more, depth 0 or more")
+
+    @st.composite  # type: ignore[untyped-decorator]
+    def drawn(draw: Any) -> Recipe:
+        return draw_recipe(Drawn(draw, st), Style(steps, depth, *named, single=0))
+
+    return drawn()
+
+
+class Drawn:
+    """Choices by Hypothesis."""
+
+    def __init__(self, draw: Any, st: Any) -> None:
+        self.draw = draw
+        self.st = st
+
+    def below(self, n: int) -> int:
+        """A number from 0 to n - 1."""
+        return int(self.draw(self.st.integers(0, n - 1)))
+
+    def more(self) -> bool:
+        """Steps one by one, each of which can be left out."""
+        return bool(self.draw(self.st.integers(0, 9)))
+
+    def together(self, step: Callable[[], None]) -> None:
+        """Run a step as one draw: it shrinks, and is left out, as a whole."""
+
+        @self.st.composite  # type: ignore[untyped-decorator]
+        def drawn(draw: Any) -> None:
+            outer, self.draw = self.draw, draw
+            try:
+                step()
+            finally:
+                self.draw = outer
+
+        self.draw(drawn())
 
 
 def _points(given: Points) -> tuple[float, ...]:

@@ -104,6 +104,15 @@ def test_a_band_that_is_needed_whole() -> None:
     check(f, x, np.array([2, 0]))
 
 
+def test_bands_inside_a_loop_of_registers() -> None:
+    def trip(c: Any, s: Any) -> Any:
+        return c * s, fg.jacfwd(np.sin)(c)
+
+    x, steps = np.array([0.5, -1.0, 2.0]), np.array([0.75, -0.5])
+    found = fg.jit(lambda x: fg.lax.scan(trip, x, steps)[1])(x)
+    np.testing.assert_allclose(found, [np.diag(np.cos(x)), np.diag(np.cos(0.75 * x))], rtol=1e-15)
+
+
 def test_banded_refuses_what_lies_outside() -> None:
     line = fg.make_program(lambda x: x)(np.zeros(3)).inputs[0].aval
     for shape, boxes, place in [

@@ -127,18 +127,24 @@ class Straight:
 
     def _move(self, e: Equation, cells: list[Any]) -> list[Cell]:
         """Elements in other places: the op is evaluated on the numbers of its operands' elements."""
-        numbers, pool = [], []
+        numbers, pool, params = [], [], dict(e.params)
+        t = make_type(register_element(e.outputs[0].aval), self.b.lanes)
+        if "boxes" in params:  # a banded array has elements that are no operands
+            boxes = params["boxes"]
+            pool += [lambda value=value: constant(t, value.item()) for *_, value in boxes]
+            numbered = tuple([(start, stop, k) for k, (start, stop, _) in enumerate(boxes)])
+            params |= {"boxes": numbered, "dtype": np.dtype(np.int64)}
         for a, cell in zip(e.inputs, cells, strict=True):
             if isinstance(a, Literal):
                 numbers.append(np.broadcast_to(np.int64(len(pool)), a.aval.shape))
-                pool.append(lambda a=a: constant(make_type(register_element(a.aval), self.b.lanes), a.value.item()))
+                pool.append(lambda a=a: constant(t, a.value.item()))
                 continue
             numbers.append(len(pool) + np.arange(a.aval.size).reshape(a.aval.shape))
             if isinstance(cell, Memory):
                 pool += [lambda cell=cell, k=k: self.splat(cell.load(self.b, k)) for k in range(a.aval.size)]
             else:
                 pool += [lambda v=v: v for v in cell]
-        (places,) = e.primitive.evaluate(*numbers, **e.params)
+        (places,) = e.primitive.evaluate(*numbers, **params)
         return [[pool[k]() for k in np.asarray(places).ravel().tolist()]]
 
     def _iota(self, e: Equation, cells: list[Any]) -> list[Cell]:

@@ -1,0 +1,38 @@
+"""``python -m tests.fuzz --minutes 60``: random programs for as long as one likes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tests.fuzz import run
+from tests.fuzz.cases import Case
+from tests.fuzz.impossible import IMPOSSIBLE
+
+parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+parser.add_argument("--minutes", type=float, default=60.0)
+parser.add_argument("--seed", type=int, default=0, help="of the first program; each program has the next one")
+parser.add_argument("--jax", action="store_true", help="compare with JAX, which has to be installed")
+parser.add_argument("--report", type=Path, help="a JSON file that runs add to")
+parser.add_argument("--case", help="run one program that a run reported, and print it")
+parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+parser.add_argument("--planted", help="plant this fault, and search until it is found")
+options = parser.parse_args()
+
+if options.child:
+    cells = [(name, column, depth) for name, column, depth in json.load(sys.stdin)]
+    run.child(options.seed, run.CHUNK, cells, options.jax)
+elif options.planted:
+    print(json.dumps(run.search(options.planted, 60 * options.minutes, options.seed)))
+elif options.case:
+    run.ready()
+    case = Case.of(options.case)
+    print(case.recipe)
+    report = run.one(case, options.jax)
+    print(report.get("code", ""))
+    sys.exit(report.get("fault"))
+else:
+    finished = run.main(options.minutes, options.seed, options.jax, options.report, IMPOSSIBLE)
+    sys.exit(f"{finished.total['faults']} faults" if finished.faults else None)

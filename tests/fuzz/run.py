@@ -1,0 +1,247 @@
+"""A long run: random programs one after the other, those first that fill the matrix.
+
+Programs run in a process of their own, so that one that crashes or hangs is reported like any other fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import selectors
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from funcgrad.control import roll
+from funcgrad.testing.nesting import WRAPPERS
+from funcgrad.testing.recipes import Recipe
+from funcgrad.testing.vocabulary import OPERATIONS
+from tests.fuzz.cases import Case, at_random
+from tests.fuzz.comparisons import Outcome, check, equations, trace
+from tests.fuzz.matrix import COLUMNS, DEPTHS, ROWS, Cell, cells_of, empty, table
+from tests.fuzz.minimise import minimised
+
+CHUNK = 200  # programs of one process
+SILENCE = 300.0  # seconds without a word after which a process hangs
+SECONDS = 40.0  # for one program
+NUMBA = 40  # one program in so many goes through Numba, too
+ROLLED = 3, 20  # equal steps that become a loop
+
+
+def wanted(seed: int, cells: list[Cell]) -> Case:
+    """A case for one of the empty cells, or any."""
+    r = random.Random(seed)
+    if not cells or r.random() < 0.4:
+        return at_random(seed)
+    name, column, depth = r.choice(cells)
+    others = list(WRAPPERS)
+    stack = [r.choice(others) for _ in range(depth - 1)]
+    around = [w for w, found in WRAPPERS.items() if found.column == column]
+    if around:
+        stack.append(r.choice(around))
+    return Case(seed, name if name in OPERATIONS else "", tuple(stack))
+
+
+def ready() -> None:
+    """Settings of a process of the run."""
+    os.environ["FUNCGRAD_CHECK"] = "1"
+    os.environ["FUNCGRAD_CACHE_DIR"] = ""
+    roll.STEPS, roll.EQUATIONS = ROLLED
+    np.seterr(all="ignore")
+
+
+def one(case: Case, jax: bool = False) -> dict[str, Any]:
+    """A program in all ways; what is to be reported."""
+    start = time.process_time()
+    recipe = case.recipe
+    numba = case.seed % NUMBA == 0 and recipe.size < 40
+    outcome = check(recipe, case.seed, numba=numba, seconds=SECONDS)
+    if jax and outcome.failure is None:
+        from tests.fuzz.with_jax import compare
+
+        compare(recipe, outcome)
+    report: dict[str, Any] = {"case": str(case), "ways": outcome.ways, "unsettled": outcome.unsettled}
+    if outcome.failure is not None:
+        report |= {
+            "kind": outcome.failure.kind,
+            "fault": str(outcome.failure),
+            "code": _smallest(recipe, outcome, case),
+        }
+    else:
+        report |= {"cells": cells_of(recipe, outcome), "equations": equations(trace(recipe))}
+    return report | {"seconds": time.process_time() - start}
+
+
+def _smallest(recipe: Recipe, outcome: Outcome, case: Case) -> str:
+    assert outcome.failure is not None
+    kind = outcome.failure.kind
+
+    def fails(simpler: Recipe) -> bool:
+        failure = check(simpler, case.seed, numba=kind.startswith("numba"), seconds=10.0).failure
+        return failure is not None and failure.kind == kind
+
+    return repr(minimised(recipe, fails))
+
+
+def search(name: str, seconds: float, first: int = 0) -> dict[str, Any]:
+    """How many programs it takes to find a planted fault, and how much CPU time; run in a process of its own."""
+    from tests.fuzz.planted import FAULTS
+
+    ready()
+    FAULTS[name]()
+    start, programs = time.process_time(), 0
+    every = [(p, c, d) for p in ROWS for c in COLUMNS for d in DEPTHS]
+    report = {"fault": name, "found": ""}
+    while time.process_time() - start < seconds and not report["found"]:
+        case = wanted(first + programs, every)
+        print(json.dumps({"start": str(case)}), flush=True)
+        try:
+            outcome = check(case.recipe, case.seed, seconds=SECONDS)
+            report["found"] = str(outcome.failure or "")
+        except Exception as error:  # derivatives of the oracle are those of funcgrad, too
+            report["found"] = f"{type(error).__name__}: {error}"
+        programs += 1
+    return report | {"programs": programs, "seconds": time.process_time() - start}
+
+
+def child(first: int, count: int, cells: list[Cell], jax: bool) -> None:
+    """The work of one process: a line before and after each program."""
+    ready()
+    for seed in range(first, first + count):
+        case = wanted(seed, cells)
+        print(json.dumps({"start": str(case)}), flush=True)
+        try:
+            report = one(case, jax)
+        except Exception as error:  # a fault of the fuzzer itself is a fault, too
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+            report = {"case": str(case), "kind": f"fuzzer: {what[:60]}", "fault": what, "code": "", "ways": []}
+        print(json.dumps(report), flush=True)
+
+
+class Run:
+    """What a run has found so far."""
+
+    def __init__(self, path: Path | None, impossible: dict[Any, str]) -> None:
+        self.path = path
+        self.impossible = impossible
+        self.seen: Counter[Any] = Counter()
+        self.total: Counter[str] = Counter()
+        self.seconds = 0.0
+        self.faults: list[dict[str, Any]] = []
+        if path is not None and path.exists():
+            self._read(json.loads(path.read_text()))
+
+    def _read(self, found: dict[str, Any]) -> None:
+        self.seen.update({tuple(cell): n for cell, n in found["cells"]})
+        self.total.update(found["total"])
+        self.seconds = found["seconds"]
+        self.faults = found["faults"]
+
+    def write(self) -> None:
+        """Keep it for the next run, which adds to it."""
+        if self.path is not None:
+            found = {
+                "total": dict(self.total), "seconds": self.seconds, "faults": self.faults,
+                "cells": [[list(cell), n] for cell, n in sorted(self.seen.items())],
+            }  # fmt: skip
+            self.path.write_text(json.dumps(found, indent=1))
+
+    def add(self, report: dict[str, Any]) -> None:
+        """What became of a program."""
+        self.total["programs"] += 1
+        self.total["equations"] += report.get("equations", 0)
+        self.total.update([f"compared: {w}" for w in report["ways"]])
+        self.total.update([f"unsettled: {w.split()[0]}" for w in report.get("unsettled", ())])
+        self.seconds += report.get("seconds", 0.0)
+        self.seen.update([tuple(cell) for cell in report.get("cells", ())])
+        if "fault" in report:
+            self.total["faults"] += 1
+            self.faults.append({k: report[k] for k in ("case", "kind", "fault", "code")})
+            print(f"FAULT {report['case']}\n{report['fault']}\n{report['code']}", flush=True)
+
+    def empty(self) -> list[Cell]:
+        """The cells that are wanted."""
+        return empty(self.seen, self.impossible)
+
+    def summary(self, matrix: bool = True) -> str:
+        """The run as text."""
+        lines = [table(self.seen, self.impossible)] if matrix else []
+        missing = self.empty()
+        cells = f"{len(missing)} empty cells" + (
+            ": " + ", ".join([f"{p} {c} {d}" for p, c, d in missing[:60]]) if missing else ""
+        )
+        counts = ", ".join([f"{name} {n}" for name, n in sorted(self.total.items())])
+        kinds = Counter([f["kind"] for f in self.faults])
+        return "\n".join(
+            [*lines, cells, f"{counts}, CPU {self.seconds:.0f} s", *[f"{n} x {k}" for k, n in kinds.items()]]
+        )
+
+
+def lines_of(command: list[str], text: str) -> Iterator[str | None]:
+    """The lines that a process prints; None if it was killed because it said nothing for too long."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(text)
+    process.stdin.close()
+    selector = selectors.DefaultSelector()
+    selector.register(process.stdout, selectors.EVENT_READ)
+    try:
+        while True:
+            if not selector.select(SILENCE):
+                process.kill()
+                yield None
+                return
+            line = process.stdout.readline()
+            if not line:
+                return
+            yield line
+    finally:
+        process.kill()
+        process.wait()
+
+
+def chunk(run: Run, first: int, jax: bool, end: float) -> int:
+    """Programs of one process; the seed after the last one."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--child", "--seed", str(first)]
+    started, done = "", 0
+    for line in lines_of(command + (["--jax"] if jax else []), json.dumps(run.empty())):
+        if line is None:
+            break
+        report = json.loads(line)
+        if "start" in report:
+            started = report["start"]
+            continue
+        started = ""
+        done += 1
+        run.add(report)
+        if done % 20 == 0:
+            run.write()
+        if time.monotonic() > end:
+            return first + done
+    if started:
+        what = "the process died, or hung"
+        run.add({"case": started, "kind": f"crash: {what}", "fault": what, "code": "", "ways": []})
+        done += 1
+    return first + max(done, 1)
+
+
+def main(minutes: float, seed: int, jax: bool, path: Path | None, impossible: dict[Any, str]) -> Run:
+    """A run of so many minutes."""
+    run = Run(path, impossible)
+    end = time.monotonic() + 60 * minutes
+    while time.monotonic() < end:
+        seed = chunk(run, seed, jax, end)
+        run.write()
+        print(f"next seed {seed}; {run.summary(matrix=False)}", flush=True)
+    run.write()
+    print(run.summary())
+    return run

@@ -1,0 +1,136 @@
+"""Whole random programs in all ways: a sample always, many of them with ``-m fuzz``, and a search for planted faults."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from funcgrad.control import roll
+from funcgrad.testing.drawing import Drawer, Random, Style
+from funcgrad.testing.plain import PLAIN
+from funcgrad.testing.recipes import literal
+from funcgrad.testing.vocabulary import OPERATIONS, Impossible
+from tests.fuzz import run
+from tests.fuzz.cases import Case, at_random
+from tests.fuzz.comparisons import check
+from tests.fuzz.impossible import IMPOSSIBLE
+from tests.fuzz.matrix import COLUMNS, ROWS, cells_of
+from tests.fuzz.minimise import minimised, size
+from tests.fuzz.planted import FAULTS
+
+REPO = Path(__file__).resolve().parents[2]
+SEEDS = [line.split("#")[0].strip() for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines()]
+SAMPLE = (5, 6, 11, 14, 19, 25, 30, 33, 36, 45, 52)
+
+
+@pytest.fixture(autouse=True)
+def rolled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few equal steps become a loop already."""
+    monkeypatch.setattr(roll, "STEPS", run.ROLLED[0])
+    monkeypatch.setattr(roll, "EQUATIONS", run.ROLLED[1])
+
+
+def agree(case: Case, seconds: float = 120.0) -> None:
+    """A program in all ways."""
+    recipe = case.recipe
+    outcome = check(recipe, case.seed, seconds=seconds)
+    assert outcome.failure is None, f"{case}\n{recipe}\n{outcome.failure}"
+    assert {"eager", "jit"} <= {*outcome.ways, *outcome.unsettled} or outcome.unsettled
+
+
+@pytest.mark.parametrize("seed", SAMPLE)
+def test_a_sample(seed: int) -> None:
+    agree(at_random(seed))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(500, 700))
+def test_many(seed: int) -> None:
+    agree(at_random(seed))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("case", [line for line in SEEDS if line])
+def test_kept_seeds(case: str) -> None:
+    agree(Case.of(case))
+
+
+# -- the fuzzer itself
+
+
+def test_a_program_prints_as_code_that_runs() -> None:
+    recipe = Case(8, "linear_recurrence", ("in_scan", "in_grad")).recipe
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(repr(recipe), {})
+    assert printed.getvalue() == f"{recipe(*recipe.args)}\n"
+
+
+def test_every_operation_finds_operands() -> None:
+    args: list[Any] = [np.zeros(shape) + 0.3 for shape in ((), (3,), (4,), (3, 3))]
+    args += [np.int64(2), np.array([1, -2, 3]), np.array([True, False, True]), np.bool_(True)]
+    for name, operation in OPERATIONS.items():
+        d = Drawer(Random(0), Style(1, 0, (), ()), args)
+        for _ in range(300):
+            if not d.steps:
+                with contextlib.suppress(Impossible):
+                    operation(d)
+        assert d.steps, name
+
+
+def test_a_program_is_made_small() -> None:
+    recipe = Case(41, "tanh", ("in_vmap", "in_while")).recipe
+    assert recipe.uses("tanh")
+    small = minimised(recipe, lambda r: r.uses("tanh"), seconds=30)
+    assert size(small)[0] == 1 and size(recipe)[0] > 5
+    small.function(PLAIN)(*small.args)
+
+
+def test_reasons_of_empty_cells_are_of_cells() -> None:
+    for key, reason in IMPOSSIBLE.items():
+        row, column = key if isinstance(key, tuple) else (key, COLUMNS[0])
+        assert row in ROWS and column in COLUMNS and reason
+
+
+def test_cells_are_read_from_the_trace() -> None:
+    recipe = Case(3, "", ("in_scan", "in_grad")).recipe
+    cells = cells_of(recipe, check(recipe))
+    assert ("loop", "vjp", 3) in cells and ("loop", "eager", 3) in cells
+    assert not any([c for c in cells if c[1] == "vmap"])
+
+
+# -- planted faults
+
+
+def search(name: str, minutes: float) -> dict[str, Any]:
+    """What the search for a planted fault printed at the end; that the process died is a finding, too."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--planted", name, "--minutes", str(minutes)]
+    result = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    last: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return last if "found" in last else {"fault": name, "found": f"the process died: {result.returncode}", **last}
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    report = search(name, 10.0)
+    print(json.dumps(report))
+    assert report["found"], f"not found in {report['programs']} programs"
+
+
+def test_a_planted_fault_is_found_soon() -> None:
+    assert search("loop.transpose", 2.0)["found"]
+
+
+def test_an_array_is_printed_in_full() -> None:
+    for x in (np.float32(0.1), np.array([[1, 2]], np.int32), np.zeros((0, 3)), np.array(True), np.arange(3.0) / 3):
+        y = eval(literal(x))
+        assert np.array_equal(y, x) and y.dtype == np.asarray(x).dtype and y.shape == np.shape(x)
