@@ -193,6 +193,11 @@ def test_memory_that_was_not_written_shows(monkeypatch: pytest.MonkeyPatch) -> N
     assert np.all(np.isnan(Executable(program)([X])[0]))
 
 
+def test_kernels_that_are_timed() -> None:
+    """They run without checks, in a module of their own."""
+    assert all([k.microseconds > 0 for k in fg.cost(lambda x: rows(x), R)])
+
+
 def test_a_fault_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The call after it reports its own; code without faults is not held to be wrong."""
     with monkeypatch.context() as m:
