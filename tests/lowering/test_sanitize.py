@@ -219,6 +219,17 @@ def test_through_jit(monkeypatch: pytest.MonkeyPatch) -> None:
         fg.jit(roots)(X)
 
 
+def test_through_a_native_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later calls do not go through Python."""
+    monkeypatch.setattr(nests.NestEmitter, "inside", lambda self, position, last: position)
+    f = fg.jit(lambda x, i: x.at[i].set(0.25, mode="drop"))
+    for _ in range(3):
+        assert f(X, I)[3] == 0.25
+    with pytest.raises(ProgramError, match="reached outside of a buffer: 8 bytes at offset 792 of result 0"):
+        f(X, np.array([99, 1, 2]))
+    assert f(X, I)[3] == 0.25
+
+
 def test_a_line_that_is_not_understood() -> None:
     of = lambda line: f"define internal void @k0(ptr %p0) #0 {{\nentry:\n  {line}\n  ret void\n}}"
     with pytest.raises(ProgramError, match="do not understand this line: %x = atomicrmw"):
