@@ -17,14 +17,6 @@ settings.register_profile(
 settings.load_profile("funcgrad")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What looks at compiled code is of no use where checks of memory are in it."""
-    if os.environ.get("FUNCGRAD_SANITIZE", "0") not in ("", "0"):
-        for item in items:
-            if item.get_closest_marker("plain_code"):
-                item.add_marker(pytest.mark.skip(reason="checks of memory are in the code"))
-
-
 @pytest.fixture
 def unrolled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long Programs stay as they were traced: equal steps do not become a loop."""

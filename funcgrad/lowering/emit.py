@@ -99,7 +99,7 @@ class Kernels:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.shared = Shared()
+        self.shared = Shared(sanitize.declares())
         self.checks: list[Equation] = []
         self.texts: list[str] = []
         self.names: dict[str, str] = {}
@@ -243,7 +243,7 @@ def emit(program: Program, target: Target, donated: Sequence[int] = ()) -> Modul
         s, places.size, len(program.inputs), offsets, {r for r, d in zip(f.results, donated, strict=False) if d >= 0}
     )
     driver = _driver(f.calls, slots, offsets, out, words, known)
-    text = sanitize.declared("\n".join([f.text, driver, ATTRIBUTES, ""]))
+    text = "\n".join([f.text, driver, ATTRIBUTES, ""])
     return Module(text, places, f.imports, f.level, f.checks, f.foreign)
 
 

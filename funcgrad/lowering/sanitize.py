@@ -56,12 +56,9 @@ def parameter(pointer: str, size: int) -> list[str]:
     return [f"  ; is ptr {pointer} {size}"] if ON else []
 
 
-MEMSET = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-
-
-def declared(text: str) -> str:
-    """A module's text, with what `fresh` needs."""
-    return f"{MEMSET}\n{text}" if ON else text
+def declares() -> dict[str, None]:
+    """What `fresh` needs in a module."""
+    return {"declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)": None} if ON else {}
 
 
 # -- the pass
@@ -82,11 +79,13 @@ class Sites(list[Site]):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[str, list[str]]] = []
+        self.widest = 64
+        """Bytes of the largest access."""
 
 
 CHECK = f"""@check.fault = internal global i64 0
 @check.call = internal global i64 -1
-@check.spare = internal global [4096 x i8] zeroinitializer, align 64
+@check.spare = internal global [$WIDEST x i8] zeroinitializer, align 64
 declare void @check_report(i64, i64, i64, i64, i64, i64)
 declare void @check_escape(ptr, i64, i64)
 declare i64 @check_low(ptr)
@@ -188,7 +187,8 @@ def instrumented(text: str) -> tuple[str, Sites]:
             function.line(line.strip(), line)
         else:
             out.append(line)
-    return "\n".join([*out, CHECK, *stubs.values(), ""]), sites
+    check = CHECK.replace("$WIDEST", str(sites.widest))
+    return "\n".join([*out, check, *stubs.values(), ""]), sites
 
 
 class _Function:
@@ -326,15 +326,21 @@ class _Function:
                 self.unknown(result)
             return
         type = _type(what)
-        place = self.checked(pointer, size_of(type), m[0])
+        place = self._place(pointer, type, m[0])
         if type == "ptr":
             self._escape(what.partition(" ")[2])
         self.add(f"store{volatile or ''} {what}, ptr {place}{align}")
 
     def _load(self, m: re.Match[str]) -> None:
         result, volatile, type, pointer, align = m.groups()
-        place = self.checked(pointer, size_of(type), m[0])
+        place = self._place(pointer, type, m[0])
         self.add(f"{result} = load{volatile or ''} {type}, ptr {place}{align}")
+
+    def _place(self, pointer: str, type: str, text: str) -> str:
+        """Where a value is loaded from or stored to."""
+        size = size_of(type)
+        self.sites.widest = max(self.sites.widest, size)
+        return self.checked(pointer, size, text)
 
     def _escape(self, pointer: str) -> None:
         """A pointer goes where its bounds cannot follow."""
@@ -441,4 +447,4 @@ class _Function:
     )
 
 
-__all__ = ["FAULT", "Site", "Sites", "buffer", "declared", "fresh", "instrumented", "parameter", "touches"]
+__all__ = ["FAULT", "Site", "Sites", "buffer", "declares", "fresh", "instrumented", "parameter", "touches"]

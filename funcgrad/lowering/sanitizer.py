@@ -108,9 +108,10 @@ class Checked:
 
     def imports(self, others: Mapping[str, int]) -> dict[str, int]:
         """Addresses of the functions, for the names that the code uses."""
+        needed = {"memset": int(ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value or 0)}
         names = [name for name in _KINDS if name.startswith("check_") or name in others]
         at = lambda f: int(ctypes.c_void_p.from_address(ctypes.addressof(f)).value or 0)
-        return {name: at(self._held[name]) for name in names}
+        return needed | {name: at(self._held[name]) for name in names}
 
     def error(self, program: Program, kernels: str) -> ProgramError:
         """Where the first fault was."""

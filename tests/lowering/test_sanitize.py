@@ -193,6 +193,11 @@ def test_memory_that_was_not_written_shows(monkeypatch: pytest.MonkeyPatch) -> N
     assert np.all(np.isnan(Executable(program)([X])[0]))
 
 
+def test_kernels_that_are_timed() -> None:
+    """They run without checks, in a module of their own."""
+    assert all([k.microseconds > 0 for k in fg.cost(lambda x: rows(x), R)])
+
+
 def test_a_fault_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The call after it reports its own; code without faults is not held to be wrong."""
     with monkeypatch.context() as m:
@@ -212,6 +217,17 @@ def test_through_jit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ProgramError, match="program roots reached outside of a buffer"):
         fg.jit(roots)(X)
+
+
+def test_through_a_native_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later calls do not go through Python."""
+    monkeypatch.setattr(nests.NestEmitter, "inside", lambda self, position, last: position)
+    f = fg.jit(lambda x, i: x.at[i].set(0.25, mode="drop"))
+    for _ in range(3):
+        assert f(X, I)[3] == 0.25
+    with pytest.raises(ProgramError, match="reached outside of a buffer: 8 bytes at offset 792 of result 0"):
+        f(X, np.array([99, 1, 2]))
+    assert f(X, I)[3] == 0.25
 
 
 def test_a_line_that_is_not_understood() -> None:
