@@ -93,6 +93,10 @@ def pairs(dtype: Any, size: int = 0, seed: int = 8) -> tuple[Array, Array]:
             (base, rng.uniform(-reach, reach, 2 * n) / np.log(base)),
             (-np.floor(rng.uniform(1, 50, n)), np.floor(rng.uniform(-180, 180, n))),
             (rng.uniform(-5, 5, n), rng.uniform(-5, 5, n)),
+            # where an angle is the difference of two others, and where x log1p(y) is just below a power of two
+            (base[:n] * rng.uniform(0.41, 0.5, n), base[:n]),
+            (np.array([0.09021741896867752]), np.array([0.21702878177165985])),
+            (np.linspace(1.71, 1.72, n), np.full(n, -0.2524119)),
         ]
         x, y = (np.concatenate([np.ravel(p[i]).astype(dtype) for p in parts]) for i in range(2))
     return x, y

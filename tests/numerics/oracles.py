@@ -46,7 +46,7 @@ def times(logarithm: Callable[[Array], Array]) -> Callable[[Array, Array], Array
 
 def sinc(x: Array) -> Array:
     n, pi = np.rint(x), 4 * np.arctan(x.dtype.type(1))
-    sign = 1 - 2 * np.fmod(np.abs(n), 2)
+    sign = 1 - 2 * (n - 2 * np.floor(n / 2))
     return np.where(np.abs(x) < 1e-30, 1, sign * np.sin(pi * (x - n)) / np.where(x == 0, 1, pi * x)) + 0
 
 

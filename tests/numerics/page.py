@@ -73,7 +73,7 @@ def errors(names: Sequence[str], measured: dict[str, Any], dtype: str) -> str:
     head = ["function", "bound", "FMA", "no FMA", "eager", "inputs", "reference", "jit − eager", "equal"]
     rows = []
     for name in names:
-        r = measured[name][dtype]
+        r = data.best(measured[name][dtype])
         codes = [ulps(r[code]["ulp"]) for code in ("fma", "plain", "eager")]
         apart = r["apart"]
         equal = "all" if apart["ulp"] == 0 else f"{min(100 * apart['equal'], 99.9):.1f} %"
@@ -88,10 +88,7 @@ def ulps(error: float, digits: int = 3) -> str:
 
 
 def inputs(record: dict[str, Any]) -> str:
-    if record["every"]:
-        assert record["inputs"] == 1 << 32
-        return "all"
-    return f"{record['inputs'] / 1e6:.0f} M"
+    return "all" if record["inputs"] == 1 << 32 else f"{record['inputs'] / 1e6:.0f} M"
 
 
 def notes(names: Sequence[str], measured: dict[str, Any]) -> Iterable[str]:
@@ -124,7 +121,7 @@ def where(names: Sequence[str], measured: dict[str, Any]) -> str:
     rows = []
     for name in names:
         for dtype in ("float64", "float32"):
-            r = measured[name][dtype]
+            r = data.best(measured[name][dtype])
             cells = [", ".join(map(short, r[code]["at"])) or "everywhere" for code in CODES]
             rows.append([name, dtype, *[f"{r[c]['ulp']:.4f} | {cell}" for c, cell in zip(CODES, cells, strict=True)]])
     return table(["function", "dtype", "F: ulp", "at", "N: ulp", "at"], rows)

@@ -17,6 +17,8 @@ from funcgrad.ops.vecmath.arithmetic import (
     format_of,
     pair_constant,
     polynomial,
+    product_minus,
+    two_sum,
 )
 
 TAN_1 = 0.41421356237309503  # tan π/8
@@ -28,6 +30,13 @@ def arc(b: Builder, base: Pair, v: Value, z: Value, coefficients: Sequence[float
     """base + v + v z P(z)."""
     s, e = fast_two_sum(b, base[0], v)
     return b.add(s, b.add(b.fma(b.mul(v, z), polynomial(b, z, coefficients), base[1]), e))
+
+
+def ratio(b: Builder, top: Pair, bottom: Pair, corrected: Value) -> Pair:
+    """top / bottom; its second part, which the roundings of all three lost, only where `corrected` holds."""
+    v = b.div(top[0], bottom[0])
+    rest = b.sub(b.sub(top[1], product_minus(b, v, bottom[0], top[0])), b.mul(v, bottom[1]))
+    return v, b.select(corrected, b.div(rest, bottom[0]), 0.0)
 
 
 def choose(b: Builder, condition: Value, x: Pair, y: Pair) -> Pair:
@@ -70,12 +79,13 @@ def atan(b: Builder, x: Value) -> Value:
     one = b.constant(x.type, 1.0)
     a = b.abs(x)
     middle, far = b.gt(a, TAN_1), b.gt(a, TAN_3)
-    top = b.select(far, -1.0, b.select(middle, b.sub(a, 1.0), a))
-    bottom = b.select(far, a, b.select(middle, b.add(a, 1.0), one))
+    less, more = fast_two_sum(b, b.constant(x.type, -1.0), a), fast_two_sum(b, one, a)  # exact up to 2 and more
+    top = b.select(far, -1.0, b.select(middle, less[0], a))
+    bottom = b.select(far, a, b.select(middle, more[0], one))
     base = choose(b, middle, c.QUARTER_PI[name], pair_constant(b, x, ZERO))
     base = choose(b, far, c.HALF_PI[name], base)
-    v = b.div(top, bottom)
-    return b.copysign(arc(b, base, v, b.mul(v, v), c.ATAN[name]), x)
+    v, v_lo = ratio(b, (top, less[1]), (bottom, more[1]), b.and_(middle, b.not_(far)))
+    return b.copysign(arc(b, (base[0], b.add(base[1], v_lo)), v, b.mul(v, v), c.ATAN[name]), x)
 
 
 def atan2(b: Builder, y: Value, x: Value) -> Value:
@@ -85,19 +95,20 @@ def atan2(b: Builder, y: Value, x: Value) -> Value:
     u, w = b.abs(y), b.abs(x)
     both = b.and_(b.eq(u, INF), b.eq(w, INF))  # infinite: the diagonal
     u, w = b.select(both, 1.0, u), b.select(both, 1.0, w)
-    top, up = b.max(u, w), 2.0 ** (F.digits + 2)  # u + w must not overflow, nor w tan π/8 be subnormal
+    top, up = b.max(u, w), 2.0 ** (3 * F.digits)  # what `ratio` multiplies must neither overflow nor lose digits
     scale = b.select(b.lt(top, F.tiny * up), up, b.constant(x.type, 1.0))
-    scale = b.select(b.gt(top, 2.0 ** (F.bias - 1)), 0.25, scale)
+    scale = b.select(b.gt(top, 2.0 ** (F.bias - 30)), 2.0**-32, scale)
     u, w = b.mul(u, scale), b.mul(w, scale)
     middle, far = b.gt(u, b.mul(w, TAN_1)), b.gt(u, b.mul(w, TAN_3))
-    total = b.add(u, w)
-    top = b.select(far, b.neg(w), b.select(middle, b.sub(u, w), u))
-    bottom = b.select(far, u, b.select(middle, total, w))
-    v = b.select(b.eq(total, 0.0), 0.0, b.div(top, bottom))
+    less, more = two_sum(b, u, b.neg(w)), two_sum(b, u, w)
+    top = b.select(far, b.neg(w), b.select(middle, less[0], u))
+    bottom = b.select(far, u, b.select(middle, more[0], w))
+    v, v_lo = ratio(b, (top, less[1]), (bottom, more[1]), b.and_(middle, b.not_(far)))
+    v = b.select(b.eq(more[0], 0.0), 0.0, v)
     left = b.lt(b.copysign(1.0, x), 0.0)  # −0 is on the left
-    v = b.select(left, b.neg(v), v)
+    v, v_lo = choose(b, left, (b.neg(v), b.neg(v_lo)), (v, v_lo))
     quarter, half, pi = c.QUARTER_PI[name], c.HALF_PI[name], c.PI[name]
     three = choose(b, left, (3 * quarter[0], c.THREE_QUARTER_PI_LOW[name]), pair_constant(b, x, quarter))
     base = choose(b, middle, three, choose(b, left, pi, pair_constant(b, x, ZERO)))
     base = choose(b, far, half, base)
-    return b.copysign(arc(b, base, v, b.mul(v, v), c.ATAN[name]), y)
+    return b.copysign(arc(b, (base[0], b.add(base[1], v_lo)), v, b.mul(v, v), c.ATAN[name]), y)

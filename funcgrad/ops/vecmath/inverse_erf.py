@@ -7,16 +7,15 @@ it v + H(1 / (v + 2)) with v = √w, where H is small.
 from __future__ import annotations
 
 from funcgrad.ops.vecmath import coefficients as c
-from funcgrad.ops.vecmath.arithmetic import INF, NAN, Builder, Value, fast_two_sum, polynomial, two_product
-from funcgrad.ops.vecmath.logarithm import log_parts
+from funcgrad.ops.vecmath.arithmetic import INF, NAN, Builder, Value, polynomial, two_product
+from funcgrad.ops.vecmath.logarithm import join, log_parts
 
 
 def erfinv(b: Builder, x: Value) -> Value:
     """The y with erf(y) = x: 2 ulp; ±inf at ±1, NaN outside [−1, 1]. f32 is computed in f64."""
     wide = b.convert(x, b.f64)
     a = b.abs(wide)
-    high, rest = log_parts(b, b.mul(b.sub(1.0, a), b.add(a, 1.0)))
-    w, w_lo = fast_two_sum(b, b.neg(high), rest)
+    w, w_lo = [b.neg(v) for v in join(b, *log_parts(b, b.mul(b.sub(1.0, a), b.add(a, 1.0))))]
     h, h_lo = c.HALF_ROOT_PI
     q = polynomial(b, b.fma(w, 2 / 3, -1.0), c.ERFINV)
     inner = b.fma(a, h, b.mul(a, b.fma(w, q, b.fma(w_lo, q, h_lo))))  # Q is about the slope, too

@@ -73,15 +73,29 @@ def log(b: Builder, x: Value) -> Value:
 
 def log_inside(b: Builder, x: Value) -> Value:
     """The logarithm where 0 < x < inf, anything elsewhere."""
-    return b.sub(*log_parts(b, x))
+    p, f, q = log_parts(b, x)
+    return b.sub(p, b.sub(q, f))
 
 
-def log_parts(b: Builder, x: Value) -> Pair:
-    """(p, q) with log x = p − q, p = 0 or |p| > |q|: it lacks but the last rounding."""
+def log_parts(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+    """(p, f, q) with log x = p + f − q, p = 0 or |p| > |f|, and |f| > |q|: it lacks but the last two roundings."""
     k, m, _ = decompose(b, x)
     f, h, r = log_rest(b, m)
     L1, L2 = c.LN2[format_of(x).name]
-    return b.mul(k, L1), b.sub(b.sub(h, b.fma(k, L2, r)), f)
+    return b.mul(k, L1), f, b.sub(h, b.fma(k, L2, r))
+
+
+def join(b: Builder, p: Value, f: Value, q: Value) -> Pair:
+    """p + f − q of such parts, and what its two roundings lost."""
+    s, e = fast_two_sum(b, f, b.neg(q))
+    y, rest = fast_two_sum(b, p, s)
+    return y, b.add(rest, e)
+
+
+def log_and_rest(b: Builder, x: Value) -> Pair:
+    """The logarithm, and what its last roundings lost (anything where it is not finite)."""
+    y, rest = join(b, *log_parts(b, x))
+    return log_ends(b, x, y), rest
 
 
 def log1p(b: Builder, x: Value) -> Value:
@@ -89,8 +103,21 @@ def log1p(b: Builder, x: Value) -> Value:
     return log1p_pair(b, (x, 0.0))
 
 
+def log1p_and_rest(b: Builder, x: Value) -> Pair:
+    """log(1 + x), and what its last roundings lost (anything where it is not finite)."""
+    u, *parts = _log1p_parts(b, (x, 0.0), None)
+    y, rest = join(b, *parts)
+    return log_ends(b, u, y), rest
+
+
 def log1p_pair(b: Builder, x: Pair, extra: Value | None = None) -> Value:
-    """log(1 + x), plus ln 2 where `extra` holds.
+    """log(1 + x), plus ln 2 where `extra` holds."""
+    u, p, f, q = _log1p_parts(b, x, extra)
+    return log_ends(b, u, b.add(p, b.sub(f, q)))
+
+
+def _log1p_parts(b: Builder, x: Pair, extra: Value | None) -> tuple[Value, Value, Value, Value]:
+    """(u, p, f, q): 1 + x, rounded, and the parts of log(1 + x), as those of `log_parts`.
 
     1 + x = 2^k m, ¾ ≤ m < 3/2, where f = m − 1 = 2^-k x − (1 − 2^-k) is exact: both terms are, and neither is more
     than twice the other. So f is x where k = 0. The second part of x is far smaller, and enters as 2^-k x' / m.
@@ -112,8 +139,7 @@ def log1p_pair(b: Builder, x: Pair, extra: Value | None = None) -> Value:
     if x[1] != 0.0:
         r = b.add(r, b.mul(b.mul(x[1], scale), b.fma(f, b.sub(f, 1.0), 1.0)))  # 1 / m: where x' matters, f is small
     L1, L2 = c.LN2[F.name]
-    y = b.fma(n, -L1, b.sub(f, b.sub(h, b.fma(n, -L2, r))))
-    return log_ends(b, u, y)
+    return u, b.mul(n, -L1), f, b.sub(h, b.fma(n, -L2, r))  # n L1 is exact
 
 
 def log_scaled(b: Builder, x: Value, factor: Pair, unit: Pair) -> Value:

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from funcgrad.ops.vecmath import coefficients as c
-from funcgrad.ops.vecmath.arithmetic import Builder, Value, format_of
+from funcgrad.ops.vecmath.arithmetic import INF, Builder, Pair, Value, format_of
 from funcgrad.ops.vecmath.exponential import exp2
-from funcgrad.ops.vecmath.logarithm import log, log1p
+from funcgrad.ops.vecmath.logarithm import log1p, log1p_and_rest, log_and_rest
 
 
-def _times(b: Builder, x: Value, y: Value, logarithm: Callable[[Builder, Value], Value]) -> Value:
+def _times(b: Builder, x: Value, y: Value, logarithm: Callable[[Builder, Value], Pair]) -> Value:
     vanishes = b.and_(b.eq(x, 0.0), b.not_(b.isnan(y)))
-    return b.select(vanishes, 0.0, b.mul(x, logarithm(b, y)))
+    log, rest = logarithm(b, y)
+    rough = b.mul(x, log)
+    exact = b.fma(x, log, b.mul(x, rest))
+    regular = b.and_(b.lt(b.abs(rough), INF), b.ne(rough, 0.0))
+    return b.select(vanishes, 0.0, b.select(regular, exact, rough))
 
 
 def xlogy(b: Builder, x: Value, y: Value) -> Value:
     """x log y, and 0 where x is 0 and y is a number: 2 ulp."""
-    return _times(b, x, y, log)
+    return _times(b, x, y, log_and_rest)
 
 
 def xlog1py(b: Builder, x: Value, y: Value) -> Value:
     """x log(1 + y), and 0 where x is 0 and y is a number: 2 ulp."""
-    return _times(b, x, y, log1p)
+    return _times(b, x, y, log1p_and_rest)
 
 
 def logaddexp2(b: Builder, x: Value, y: Value) -> Value:
