@@ -51,7 +51,9 @@ assert [f for f in found if isinstance(f, bool)] == [True] * 60
 
 
 def test_functions_in_garbage_may_be_called_until_it_is_gone() -> None:
-    run = subprocess.run([sys.executable, "-X", "faulthandler", "-c", GARBAGE], cwd=REPO, capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", GARBAGE], cwd=REPO, capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stderr
 
 
