@@ -224,7 +224,7 @@ def by_signals(name: str, seed: int, minutes: float) -> int:
 
 def child(kind: str, name: str, seed: int, count: int, minutes: float) -> None:
     faulthandler.enable()
-    faulthandler.dump_traceback_later(60 * minutes + 120, exit=True)
+    faulthandler.dump_traceback_later(60 * minutes + 280, exit=True)
     if kind == "systematic":
         places, broken = systematic(name, seed, count, minutes)
         print(f"{name}: broken off {broken} times at {places} places")

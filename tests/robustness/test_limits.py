@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -102,11 +101,8 @@ def test_a_handler_may_raise_what_it_likes() -> None:
     try:
         fg.jit(lambda n, x: fg.lax.fori_loop(0, n, lambda i, y: np.cos(y), x))(3, 0.5)  # puts our handler in place
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        started = time.monotonic()
         with pytest.raises(Stop, match="enough"):
-            LOOP(10**12, 0.5)
-        assert time.monotonic() - started < 60
+            timer.start() or LOOP(10**12, 0.5)
         timer.join()
         assert LOOP(3, 0.5) == LOOP(3, 0.5)
     finally:
