@@ -44,7 +44,7 @@ from funcgrad.core.modes import jit_disabled
 from funcgrad.core.trace import TRACE, Tracer, current
 from funcgrad.lowering import RUNNERS, executable
 from funcgrad.lowering.donation import may_overwrite, pair
-from funcgrad.lowering.entry import MAX_TABLES, arm, make_entry, vectorcalled
+from funcgrad.lowering.entry import MAX_TABLES, arm, entry_machinery, make_entry, vectorcalled
 from funcgrad.lowering.entry_layout import NativeCallable
 from funcgrad.lowering.entry_table import Native
 
@@ -175,6 +175,7 @@ class Jit(NativeCallable):
         native = native_entry(traced, args, kwargs, self._statics(args), self._static[1], donated)
         if native is None:
             return
+        entry_machinery()  # compiled before the lock is taken
         with self._cache.lock:
             natives = [native, *self._natives][:MAX_TABLES]
             target = make_entry(

@@ -13,7 +13,7 @@ import numpy as np
 
 from funcgrad.base import tree
 from funcgrad.base.dtypes import scalar_dtype, short
-from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UsageError, doing, printed
+from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, NestingError, UsageError, doing, printed
 from funcgrad.base.shelter import sheltered
 from funcgrad.base.source import Source, hide_internal_frames, is_internal
 from funcgrad.control.roll import roll
@@ -22,7 +22,7 @@ from funcgrad.core.canonical import canonical
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Aval, Program, Var, make_aval
 from funcgrad.core.nans import nans_searched, search
-from funcgrad.core.trace import Trace, Tracer, swallowed
+from funcgrad.core.trace import Trace, Tracer, current, swallowed
 from funcgrad.numpy.operands import array, operand, strong
 
 _SCALARS = (float, int, complex)
@@ -287,6 +287,13 @@ def boundary(function: Callable[..., Any]) -> Callable[..., Any]:
             return sheltered(function, *args, **kwargs)
         except FuncgradError as error:
             raise hide_internal_frames(error) from error.__cause__
+        except RecursionError as error:
+            if current() is not None or "recursion depth exceeded" not in str(error):
+                raise
+            raise NestingError(
+                "the recursion limit of Python was reached: calls, or transforms in each other, are nested too deep",
+                hint="sys.setrecursionlimit(10_000), if that is meant",
+            ) from None
 
     return wrapper
 

@@ -213,6 +213,10 @@ class LinearityError(FuncgradError, TypeError):
     """Reverse mode through a derivative rule that is not linear in its tangents."""
 
 
+class NestingError(FuncgradError, RecursionError):
+    """Functions, or transforms in each other, are nested deeper than Python's recursion limit allows."""
+
+
 class SingularMatrixError(FuncgradError, _LinAlgError):
     """A linear system whose matrix is singular."""
 

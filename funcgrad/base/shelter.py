@@ -11,7 +11,7 @@ import _thread
 import os
 import threading
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -26,6 +26,17 @@ def sheltered(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     return copy_context().run(function, *args, **kwargs)
 
 
+_working: ContextVar[bool] = ContextVar("funcgrad_working", default=False)
+
+
+def working() -> bool:
+    """Whether a function runs for another thread, which waits and keeps its locks: none of them is to be waited for.
+
+    It is a finalizer that asks: the garbage collector may run anywhere.
+    """
+    return _working.get()
+
+
 def uninterrupted(function: Callable[..., T], *args: Any) -> T:
     """Call a function that must not be broken off: in another thread, since only the main one is interrupted.
 
@@ -38,6 +49,7 @@ def uninterrupted(function: Callable[..., T], *args: Any) -> T:
     done.acquire()
 
     def work() -> None:
+        _working.set(True)
         try:
             outcome.append((function(*args), None))
         except BaseException as error:

@@ -41,7 +41,7 @@ _NEW_FROM_DESCR = 94  # a slot of NumPy's C API
 
 
 @cache
-def _machinery() -> Any:
+def entry_machinery() -> Any:
     """The native functions ``enter`` and ``call``; they stay loaded for the life of the process."""
     api = numpy_api()
     objects = {"ndarray": np.ndarray, "Array": Array, "Block": Block, "int": int, "list": list, "str": str}
@@ -101,7 +101,7 @@ def make_entry(
     ]
     called = name.encode()
     # A PyMethodDef as bytes: of a ctypes structure the garbage collector frees the memory before the builtin goes.
-    method = pack([id(called) + NUMBERS["BYTES_DATA"], _machinery()["enter"], _FASTCALL_KEYWORDS, 0])
+    method = pack([id(called) + NUMBERS["BYTES_DATA"], entry_machinery()["enter"], _FASTCALL_KEYWORDS, 0])
     owned = (pack(head), called, method, fallback, context, *pinned, *[(n.table, n.owned) for n in natives])
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     made: Callable[..., Any] = new(address("PyCFunction_NewEx"))(id(method) + NUMBERS["BYTES_DATA"], owned, None)
@@ -116,7 +116,7 @@ _TP_FLAGS = 168
 def arm(x: NativeCallable, target: Callable[..., Any]) -> None:
     """Calls of `x` go to `target`, a builtin from `make_entry`; calls that run meanwhile finish with the old one."""
     x._target = target
-    ctypes.c_void_p.from_address(id(x) + NUMBERS["OBJECT_CALL"]).value = _machinery()["call"]
+    ctypes.c_void_p.from_address(id(x) + NUMBERS["OBJECT_CALL"]).value = entry_machinery()["call"]
 
 
 def vectorcalled(cls: type) -> type:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
 import numpy as np
 
 from funcgrad.base.errors import FuncgradError, ProgramError
-from funcgrad.base.shelter import lock
+from funcgrad.base.shelter import lock, working
 from funcgrad.core.evaluate import set_execute
 from funcgrad.core.ir import Aval, Literal, Program, Stack, make_aval
 from funcgrad.core.stacked import Stacked
@@ -191,7 +192,7 @@ class Executable:
         found = self._whole.get(donated)
         if found is not None or self._stages is not None:
             return found
-        with self._lock:
+        with nullcontext() if working() else self._lock:
             if donated not in self._whole and self._stages is None:
                 if is_native(self.program):
                     self._whole[donated] = Native(self.program, donated)

@@ -17,6 +17,7 @@ see ends the process; whoever writes text writes it typed. The addresses of a `L
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
@@ -145,6 +146,7 @@ def compile_object(text: str, level: int = 1) -> bytes:
     ProgramError
         LLVM does not accept the text.
     """
+    _require_memory(NEEDED * len(text))
     return _with_llvm(_compile, text, level)
 
 
@@ -159,6 +161,17 @@ def _with_llvm(function: Callable[..., T], *args: Any) -> T:
     while held is not None and held._is_owned():  # a finalizer was interrupted in this thread
         held.release()
     return uninterrupted(function, *args)
+
+
+ROOM, NEEDED = 2**26, 64
+
+
+def _require_memory(size: int) -> None:
+    """Raise MemoryError unless there is room for LLVM, which ends the process where it gets no memory."""
+    try:
+        mmap.mmap(-1, ROOM + size).close()
+    except OSError:
+        raise MemoryError(f"no memory to compile: {ROOM + size:,} bytes are not to be had") from None
 
 
 def assembly(text: str, level: int = 1) -> str:
@@ -245,7 +258,9 @@ def load(objects: Iterable[bytes], exports: Iterable[str], imports: Mapping[str,
     ProgramError
         A symbol is missing, or an object is not one.
     """
-    return _with_llvm(_load, list(objects), tuple(exports), dict(imports or {}))
+    codes = list(objects)
+    _require_memory(NEEDED * sum(map(len, codes)))
+    return _with_llvm(_load, codes, tuple(exports), dict(imports or {}))
 
 
 def _load(objects: list[bytes], exports: tuple[str, ...], imports: dict[str, int]) -> Library:

@@ -79,16 +79,18 @@ class ArenaPool:
 
     def take(self) -> int:
         """The address of an arena for one call."""
+        take = _machinery()[1]
         with _lock:
-            arena: int | None = _machinery()[1](self.address)
+            arena: int | None = take(self.address)
         if arena is None:
             raise MemoryError
         return arena
 
     def give(self, arena: int) -> bool:
         """The call has ended; False if it wrote behind its arena."""
+        give = _machinery()[2]
         with _lock:
-            return bool(_machinery()[2](self.address, arena))
+            return bool(give(self.address, arena))
 
     @property
     def free_blocks(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-SUITES = ("arguments", "interrupts", "processes", "threads")
+SUITES = ("arguments", "depth", "entries", "interrupts", "memory", "processes", "threads")
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 REPO = Path(__file__).resolve().parents[2]
-LOOKS = ("CALL", "RESUME", "JUMP_BACKWARD", "CALL_FUNCTION_EX", "PRECALL", "CALL_KW")
+LOOKS = ("CALL", "RESUME", "JUMP_BACKWARD", "CALL_FUNCTION_EX", "CALL_KW")
 
 
 class Breaker:
@@ -32,6 +32,7 @@ class Breaker:
         self.at = at
         self.count = 0
         self.place = ""
+        self.blocks: list[int] = []  # numbers of the instructions that begin or end a block of ``with``
         self.last: dict[int, tuple[Any, int]] = {}
 
     def __enter__(self) -> Breaker:
@@ -65,6 +66,8 @@ class Breaker:
 
     def look(self, frame: Any) -> None:
         self.count += 1
+        if frame.f_code.co_name in ("__enter__", "__exit__"):
+            self.blocks.append(self.count)
         if self.count == self.at:
             self.place = f"{frame.f_code.co_filename.rsplit('/', 2)[-1]}:{frame.f_lineno} {frame.f_code.co_name}"
             raise KeyboardInterrupt
@@ -156,7 +159,10 @@ def systematic(name: str, seed: int, count: int, minutes: float) -> tuple[int, i
     with Breaker() as whole:
         made(name)()
     r, end, broken = random.Random(seed), time.monotonic() + 60 * minutes, 0
-    places = range(1, whole.count + 1) if count >= whole.count else sorted(r.sample(range(1, whole.count + 1), count))
+    places = list(range(1, whole.count + 1))
+    if count < whole.count:
+        places = r.sample(whole.blocks, min(count // 2, len(whole.blocks))) + r.sample(places, count // 2)
+    r.shuffle(places)
     for at in places:
         if time.monotonic() > end:
             break
@@ -218,7 +224,7 @@ def by_signals(name: str, seed: int, minutes: float) -> int:
 
 def child(kind: str, name: str, seed: int, count: int, minutes: float) -> None:
     faulthandler.enable()
-    faulthandler.dump_traceback_later(60 * minutes + 120, exit=True)
+    faulthandler.dump_traceback_later(60 * minutes + 280, exit=True)
     if kind == "systematic":
         places, broken = systematic(name, seed, count, minutes)
         print(f"{name}: broken off {broken} times at {places} places")

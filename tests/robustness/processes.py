@@ -77,9 +77,8 @@ def forks(count: int, seed: int, seconds: float) -> int:
             time.sleep(r.random() * 0.02)
             child = os.fork()
             if child == 0:
-                faulthandler.dump_traceback_later(100, exit=True)
                 os._exit(0 if checked(done) else 1)
-            assert _status(child, 120.0) == 0, f"the child of fork {done} ends with {_last[0]}"
+            assert _status(child, 60.0) == 0, f"the child of fork {done} ends with {_last[0]}"
             done += 1
     finally:
         stop.set()
@@ -128,9 +127,10 @@ def pickles() -> int:
         try:
             pickle.dumps(f)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            assert "lambda" in str(error) or "local" in str(error) or "pickle" in str(error), error
-        else:
-            raise AssertionError("a lambda was pickled")
+            if any([word in str(error) for word in ("lambda", "local", "pickle")]):
+                continue
+            raise
+        raise AssertionError("a lambda was pickled")
     x = step(np.ones(3))
     assert type(pickle.loads(pickle.dumps(x))) is np.ndarray
     return 4

@@ -51,7 +51,38 @@ assert [f for f in found if isinstance(f, bool)] == [True] * 60
 
 
 def test_functions_in_garbage_may_be_called_until_it_is_gone() -> None:
-    run = subprocess.run([sys.executable, "-X", "faulthandler", "-c", GARBAGE], cwd=REPO, capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", GARBAGE], cwd=REPO, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_finalizer_calls_what_is_being_compiled() -> None:
+    """It runs wherever garbage is collected, in the thread of the compiler too."""
+    code = (
+        "import gc, sys, faulthandler\n"
+        "import numpy as np, funcgrad as fg\n"
+        "from funcgrad.lowering import machine\n"
+        "faulthandler.dump_traceback_later(100, exit=True)\n"
+        "results = []\n"
+        "class User:\n"
+        "    def __init__(self):\n"
+        "        self.me = self\n"
+        "    def __del__(self):\n"
+        "        results.append(f(np.ones(3)).tolist())\n"
+        "for where in ('_compile', '_load'):\n"
+        "    f = fg.jit(lambda x, where=where: x + len(where))\n"
+        "    original = getattr(machine, where)\n"
+        "    def collects(*args):\n"
+        "        setattr(machine, where, original)\n"
+        "        User()\n"
+        "        gc.collect()\n"
+        "        return original(*args)\n"
+        "    setattr(machine, where, collects)\n"
+        "    assert f(np.ones(3)).tolist() == f(np.ones(3)).tolist() == [1.0 + len(where)] * 3\n"
+        "assert results == [[9.0] * 3, [6.0] * 3], results\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
 

@@ -41,6 +41,7 @@ def shared() -> dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, .
 
     again = fg.jit(lambda x: fg.pure_callback(host, x, x) + x)
     hess = fg.jit(fg.hessian(lambda x: np.sum(x[1:] * x[:-1] ** 2)))
+    tree = fg.jit(lambda p: {"a": p["b"] + 1.0, "b": p["a"] * 2.0})
     static = fg.jit(lambda x, n: x**n, static_argnums=1)
     return {
         "grad": (grad, vector),
@@ -52,7 +53,7 @@ def shared() -> dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, .
         "hess": (hess, vector),
         "static": (static, lambda k: (np.ones(3) * 2, k % 6)),
         "eager": (fg.grad(lambda x: np.sum(np.where(x > 0.5, x**3, np.sqrt(x)))), vector),
-        "tree": (fg.jit(lambda p: {"a": p["b"] + 1.0, "b": p["a"] * 2.0}), lambda k: ({"a": np.ones(k % 3 + 1), "b": 2.0},)),
+        "tree": (tree, lambda k: ({"a": np.ones(k % 3 + 1), "b": 2.0},)),
     }  # fmt: skip
 
 

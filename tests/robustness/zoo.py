@@ -216,13 +216,15 @@ class Zoo:
         if pick == 3:
             return np.broadcast_to(1.5, self.random.choice([(3,), (2, 3), (2**20, 3), (2**20, 0)]))
         if pick == 4:
-            return np.empty(self.random.choice([(2**40, 0), (0, 2**60), (0,) * 64, (0, 1)]))
+            return np.empty(self.random.choice([(2**40, 0), (0, 2**58), (0,) * 64, (0, 1)]))
         if pick == 5:
             return np.array(["2020-01-01", "NaT"], self.pick("M8[s]", "M8[D]"))
         if pick == 6:
             return np.array(["a", "bc", ""], self.pick("U2", "S2", np.dtypes.StringDType(), object))
         if pick == 7:
-            return np.array([None, Raises(), 1.0], object)
+            out = np.full(3, None, object)
+            out[1] = Raises()
+            return out
         if pick == 8:
             return np.zeros(3, self.pick("f8,i4", "V8", [("x", "f8", (2,))]))
         if pick == 9:
