@@ -255,7 +255,7 @@ def draw_body(choices: Choices, style: Style, args: Sequence[Any]) -> Recipe:
         with suppress(Impossible):
             choices.together(d.step)
     if not d.steps:
-        d.add("np.sin({0})", d.pick("f"), bounded=True)
+        d.add("{0} / 2", d.pick("f"), bounded=True)
     return d.finished(1 + choices.below(3 if style.steps < 8 else 8))
 
 
