@@ -188,10 +188,10 @@ class Drawer:
     def nest(self, name: str, height: int) -> None:
         """A nested program inside a wrapper."""
         w = WRAPPERS[name]
-        operands = [self.pick("f", fits=_few if w.mode == "basis" else lambda x: True)]
+        operands = [self.pick("f", fits=_few if w.basis else lambda x: True)]
         for _ in range(self.choices.below(3)):
-            operands.append(self.pick(fits=lambda x: x.size <= BASIS // 4 if w.mode == "basis" else True))
-        captured = self.choices.below(len(operands)) if w.mode != "basis" else 0
+            operands.append(self.pick(fits=lambda x: x.size <= BASIS // 4 if w.basis else True))
+        captured = self.choices.below(len(operands)) if not w.basis else 0
         inner = replace(self.style, steps=2 + self.choices.below(4), depth=height, single=0)
         body = draw_body(self.choices, inner, [self.values[i] for i in operands])
         self.add_nested(name, operands, captured, body)
@@ -235,13 +235,11 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None
 def allowed(name: str, body: Recipe) -> bool:
     """Whether a wrapper can hold that program: forward mode meets no backward rule."""
     w = WRAPPERS[name]
-    reverse_only = body.uses("with_vjp_rule")
-    forward = w.mode == "forward" or name in ("in_hessian", "in_jacfwd", "with_jvp_rule")
-    if forward and reverse_only:
+    if w.mode == "forward" and body.backward_only:
         return False
     if w.order + body.order > ORDER or w.times * body.size > SIZE:
         return False
-    if w.mode == "basis" and sum([np.size(a) for a in body.args if a.dtype.kind == "f"]) > BASIS:
+    if w.basis and sum([np.size(a) for a in body.args if a.dtype.kind == "f"]) > BASIS:
         return False
     return any([a.dtype.kind == "f" for a in body.args])
 
@@ -255,7 +253,7 @@ def draw_body(choices: Choices, style: Style, args: Sequence[Any]) -> Recipe:
         with suppress(Impossible):
             choices.together(d.step)
     if not d.steps:
-        d.add("np.sin({0})", d.pick("f"), bounded=True)
+        d.add("{0} / 2", d.pick("f"), bounded=True)
     return d.finished(1 + choices.below(3 if style.steps < 8 else 8))
 
 

@@ -248,17 +248,20 @@ class Wrapper:
     column
         What it counts as.
     mode
-        ``"forward"`` or ``"reverse"`` if it differentiates, ``"basis"`` if it does so along every element.
+        ``"forward"`` or ``"reverse"``: how it differentiates the function, first.
     times
         How often the function appears in the Program of the whole.
     order
         Of the derivative.
+    basis
+        Whether it differentiates along every element.
     """
 
     column: str
     mode: str = ""
     times: int = 1
     order: int = 0
+    basis: bool = False
 
 
 WRAPPERS: dict[str, Wrapper] = {
@@ -270,13 +273,13 @@ WRAPPERS: dict[str, Wrapper] = {
     "in_cond": Wrapper("cond", times=2),
     "in_while": Wrapper("while", times=2),
     "in_checkpoint": Wrapper("checkpoint"),
-    "with_jvp_rule": Wrapper("custom_jvp"),
+    "with_jvp_rule": Wrapper("custom_jvp", "forward"),
     "with_vjp_rule": Wrapper("custom_vjp"),
     "in_vjp": Wrapper("vjp", "reverse", 2, 1),
     "in_linearize": Wrapper("jvp", "forward", 2, 1),
-    "in_jacfwd": Wrapper("jvp", "basis", 2, 1),
-    "in_jacrev": Wrapper("vjp", "basis", 2, 1),
-    "in_hessian": Wrapper("vjp", "basis", 4, 2),
+    "in_jacfwd": Wrapper("jvp", "forward", 2, 1, True),
+    "in_jacrev": Wrapper("vjp", "reverse", 2, 1, True),
+    "in_hessian": Wrapper("vjp", "reverse", 4, 2, True),
     "in_vmap_of_some": Wrapper("vmap"),
     "in_checkpoint_of_dots": Wrapper("checkpoint"),
     "in_scan_backwards": Wrapper("scan"),

@@ -123,6 +123,12 @@ class Recipe:
         return max([1 + s.body.height for s in self.steps if s.body is not None], default=0)
 
     @property
+    def backward_only(self) -> bool:
+        """Whether it has a backward rule through which there is no forward mode."""
+        nested = [s for s in self.steps if s.body is not None and WRAPPERS[s.text].mode != "reverse"]
+        return any([s.text == "with_vjp_rule" or s.body.backward_only for s in nested if s.body is not None])
+
+    @property
     def order(self) -> int:
         """Of the highest derivative in it."""
         nested = [s for s in self.steps if s.body is not None]

@@ -7,7 +7,7 @@ from the registry: their spelling, and the domain that stands beside their defin
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -417,10 +417,11 @@ OPERATIONS: dict[str, Operation] = {
 
 COMMON: tuple[str, ...] = (
     "sin", "add", "mul", "tanh", "exp", "sub", "select", "reduce_sum", "dot", "gather", "slice", "concatenate", "stack",
-    "broadcast", "reshape", "scatter", "scatter_add", "cumsum", "maximum", "guarded", "square", "div", "outer", "convert",
-    "integers", "chosen", "gt", "index",
+    "broadcast", "reshape", "scatter", "scatter_add", "cumsum", "maximum", "guarded", "square", "div", "outer",
+    "convert", "integers", "chosen", "gt", "index",
 )  # fmt: skip
 """What most programs are made of; without them most other operations find no operands."""
+
 PRIVATE = UNNAMED | {
     "barrier", "check_fits", "linear_recurrence", "dynamic_slice", "dynamic_update_slice", "stable_order", "callback",
 }  # fmt: skip

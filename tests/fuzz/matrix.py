@@ -1,7 +1,8 @@
 """The matrix of a run: which primitive was met by which transform, at which depth of nesting, and compared.
 
-A transform is at depth d if d - 1 others are inside it. What a program holds is read from its trace, so that primitives
-count that no user writes: those of derivatives, and of loops.
+A transform is at depth d if d - 1 others are inside it, not counting those that a primitive stands for or comes from.
+What a program holds is read from its trace, so that primitives count that no user writes: those of derivatives, and of
+loops.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ COLUMNS = (
     "eager", "jit", "jvp", "vjp", "vmap", "checkpoint", "scan", "while", "cond", "custom_jvp", "custom_vjp",
 )  # fmt: skip
 DEPTHS = (1, 2, 3)
+NESTS = ("loop", "branch", "call", "checkpoint", "custom_jvp", "custom_vjp")  # these are levels themselves
+OF_NESTS = ("custom_backward", "stack_empty", "stack_length", "stack_element", "stack_collect")  # made by two levels
 ROWS = tuple(all_primitives())
 
 
@@ -28,7 +31,7 @@ def cells_of(recipe: Recipe, outcome: Outcome) -> list[Cell]:
     found: set[Cell] = set()
 
     def add(names: Iterable[str], column: str, depth: int) -> None:
-        found.update([(name, column, min(depth, DEPTHS[-1])) for name in names if column])
+        found.update([(name, column, min(max(depth - own_levels(name), 1), DEPTHS[-1])) for name in names if column])
 
     whole = primitives(recipe)
     for way in ("eager", "jit", "jvp", "vjp"):
@@ -39,6 +42,11 @@ def cells_of(recipe: Recipe, outcome: Outcome) -> list[Cell]:
             assert s.body is not None
             add(primitives(s.body), WRAPPERS[s.text].column, s.body.height + 1)
     return sorted(found)
+
+
+def own_levels(name: str) -> int:
+    """How many levels of nesting there are wherever a primitive is."""
+    return 2 if name in OF_NESTS else int(name in NESTS)
 
 
 def empty(seen: Counter[Any], impossible: dict[Any, str]) -> list[Cell]:

@@ -352,12 +352,19 @@ def _() -> None:
     diagonals._Pass._coincidence = changed
 
 
-@fault("buffers: freed too early")
+@fault("buffers: freed before the last use")
 def _() -> None:
     old = buffers.layout
 
     def changed(s: Any, touched: Any, elsewhere: Any, start: int = 0) -> Any:
-        return old(replace(s, outputs=()), [list(roots)[:1] for roots in touched] or touched, elsewhere, start)
+        first: dict[Any, int] = {}
+        last: dict[Any, int] = {}
+        for k, roots in enumerate(touched):
+            for r in roots:
+                first.setdefault(r, k)
+                last[r] = k
+        short = [[r for r in roots if first[r] == k or last[r] != k] for k, roots in enumerate(touched)]
+        return old(s, short, elsewhere, start)
 
     everywhere(old, changed)
 

@@ -1,4 +1,4 @@
-"""Whole random programs in all ways: a sample always, many of them with ``-m fuzz``, and a search for planted faults."""
+"""Whole random programs in all ways: a sample always, many with ``-m fuzz``; and the search for planted faults."""
 
 from __future__ import annotations
 
