@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from _pytest.runner import runtestprotocol
 
 from funcgrad.core import canonical
 from funcgrad.core.ir import Program
@@ -36,7 +36,8 @@ REPO = Path(__file__).resolve().parents[2]
 KILLERS = ("tests/ops", "tests/transforms", "tests/api", "tests/lax", "tests/control", "tests/core",
            "tests/numpy/test_derivatives.py", "tests/test_implicit.py", "tests/test_extend.py")  # fmt: skip
 GOLDEN = "test_golden"
-SECONDS = 20.0  # of killers for one mutant
+SECONDS = 6.0  # of killers for one mutant
+IDLE = 25  # tests after which a fault around a slot that never changed anything is no mutant
 MEMORY = 6 * 2**30
 
 
@@ -81,11 +82,26 @@ def forget() -> None:
 def passes(item: Any) -> bool:
     """Whether a test passes."""
     forget()
-    reports = runtestprotocol(item, nextitem=None, log=False)
-    return not any(r.failed for r in reports)
+    failures.clear()
+    item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+    return not failures
+
+
+failures: list[str] = []  # of the test that runs
 
 
 # -- children
+
+
+def warm() -> None:
+    """Load now what every child would load."""
+    import numba  # noqa: F401
+
+    import funcgrad as fg
+
+    fg.jit(lambda x: np.sin(x) + 1.0)(np.ones(3))
+    fg.hessian(lambda x: np.sum(np.exp(x) @ x))(np.ones(3))
+    forget()
 
 
 def quiet() -> None:
@@ -107,6 +123,7 @@ class Children:
         self.workers = workers
         self.folder = Path(tempfile.mkdtemp(prefix="mutation"))
         self.running: dict[int, Any] = {}
+        self.seconds = 0.0  # of processors, in all of them
 
     def run(self, tasks: Iterable[tuple[Any, Callable[[], Any], float]]) -> Iterator[tuple[Any, Any, int]]:
         """For each (key, task, seconds): the key, what the task returned (None: nothing), and the exit status."""
@@ -137,7 +154,8 @@ class Children:
             os._exit(status)
 
     def _wait(self) -> tuple[Any, Any, int]:
-        pid, status = os.wait()
+        pid, status, usage = os.wait3(0)
+        self.seconds += usage.ru_utime + usage.ru_stime
         key = self.running.pop(pid)
         path = self.folder / str(pid)
         answer = json.loads(path.read_text()) if path.exists() else None
@@ -231,16 +249,17 @@ def wrapper_jobs() -> Iterator[Job]:
 def _mutant(job: Job, killers: Sequence[Any]) -> Any:
     wrappers.applied[0] = 0
     job.make()
-    for item in killers:
+    for k, item in enumerate(killers):
         if not passes(item):
             return "killed", item.nodeid, 0
+        if job.kind == "wrapper" and k == IDLE and not wrappers.applied[0]:
+            break
     return "survived", "", wrappers.applied[0]
 
 
 def judge(jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, children: Children, report: Any) -> None:
     """Run the killers of every mutant."""
     proven: dict[str, dict[str, None]] = defaultdict(dict)  # function or slot → tests that killed mutants there
-    begun = time.time()
 
     def tasks() -> Iterator[Any]:
         for job in jobs:
@@ -261,22 +280,29 @@ def judge(jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, childr
                 job.outcome = "idle"
             elif EQUIVALENT.get(job.identity):
                 job.outcome = "equivalent"
-        report(done, len(jobs), job, time.time() - begun)
+        report(done, len(jobs), job, children.seconds)
 
 
 def killers_of(job: Job, coverage: Coverage, proven: dict[str, None]) -> list[str]:
     """The tests that reach a mutant, within `SECONDS`: those that killed others there, then those of its primitive."""
     names = {s.partition(".")[0] for s in job.slots} if len(job.slots) < 8 else set()
     zeros = job.kind == "zeros"
+    rank: dict[str, int] = {}
+    count: dict[str, int] = defaultdict(int)  # by turns from all functions of tests, since their cases are alike
+    tests = sorted(coverage.reached.get(job.hit, ()), key=coverage.seconds.__getitem__)
+    for test in tests:
+        function = test.partition("[")[0]
+        rank[test] = count[function]
+        count[function] += 1
 
     def order(test: str) -> Any:
         function, _, inside = test.partition("[")
         own = any([inside.startswith((n + "-", n + "]", n + "(", n + "[")) or f"-{n}-" in inside for n in names])
         about = zeros and ("structural_zeros" in function or function.endswith(("_at_special_points", "_points")))
-        return GOLDEN in test, test not in proven, not about, not own, coverage.seconds[test]
+        return GOLDEN in test, test not in proven, not about, not own, rank[test], coverage.seconds[test]
 
     found, total = [], 0.0
-    for test in sorted(coverage.reached.get(job.hit, ()), key=order):
+    for test in sorted(tests, key=order):
         if GOLDEN in test:
             found.append(test)
         elif total < SECONDS:
@@ -305,11 +331,16 @@ class Mutation:
         settings.load_profile("mutation")
         os.environ["FUNCGRAD_CACHE_DIR"] = tempfile.mkdtemp(prefix="mutation")  # what is not mutated compiles once
 
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            failures.append(report.nodeid)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Any) -> bool:
         for program in gc.get_objects():
             if type(program) is Program:
                 program._memo.clear()
+        warm()
         gc.freeze()
         self.main(session.items)
         return True
@@ -337,8 +368,9 @@ class Mutation:
         only = self.options.only
         if only:
             jobs = [j for j in jobs if any(o in j.where or any(s.startswith(o) for s in j.slots) for o in only)]
-        self.jobs = jobs
-        judge(jobs, items, self.coverage, children, self.options.report_one)
+        self.jobs = jobs if self.options.equivalent else [j for j in jobs if j.identity not in EQUIVALENT]
+        report = self.options.report
+        judge([j for j in self.jobs if not report.settled(j)], items, self.coverage, children, report.one)
 
 
 def run(options: Any) -> Mutation:
