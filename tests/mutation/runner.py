@@ -196,11 +196,10 @@ def _control(items: Sequence[Any], found: dict[Any, source.Target]) -> Any:
     return out
 
 
-def control(items: Sequence[Any], found: dict[Any, source.Target], children: Children) -> Coverage:
-    """Which tests reach what."""
+def control(items: Sequence[Any], found: dict[Any, source.Target], children: Children, coverage: Coverage) -> None:
+    """Find out which tests reach what."""
     groups = [items[i : i + 150] for i in range(0, len(items), 150)]
     tasks = [(k, lambda g=g: _control(g, found), 600.0) for k, g in enumerate(groups)]
-    coverage = Coverage()
     for k, answer, status in children.run(tasks):
         if answer is None:
             coverage.failed.append(f"{groups[k][0].nodeid} … ended with {status}")
@@ -211,8 +210,7 @@ def control(items: Sequence[Any], found: dict[Any, source.Target], children: Chi
                 coverage.failed.append(name)
             for h in hits:
                 coverage.reached[h].append(name)
-        print(f"control run: {len(coverage.seconds)} of {len(items)} tests", flush=True)
-    return coverage
+        print(f"control run: {len(coverage.seconds)} tests", flush=True)
 
 
 # -- mutants
@@ -244,6 +242,16 @@ def wrapper_jobs() -> Iterator[Job]:
     for name, op in registry.items():
         for fault, make in wrappers.traits_of(op).items():
             yield Job(f"{name}.zeros", fault, make, [f"{name}.zeros"], f"{name}.jvp", "zeros")
+
+
+def by_turns(jobs: list[Job]) -> list[Job]:
+    """One of each function and slot, then another one of each, and so on: a run that is cut short saw all of them."""
+    count: dict[str, int] = defaultdict(int)
+    turn = []
+    for job in jobs:
+        turn.append(count[job.hit])
+        count[job.hit] += 1
+    return [jobs[i] for i in sorted(range(len(jobs)), key=turn.__getitem__)]
 
 
 def _mutant(job: Job, killers: Sequence[Any]) -> Any:
@@ -354,9 +362,12 @@ class Mutation:
         cache = Path(self.options.coverage) if self.options.coverage else None
         if cache is not None and cache.exists():
             data = json.loads(cache.read_text())
-            self.coverage = Coverage(data["seconds"], data["reached"], data["failed"])
-        else:
-            self.coverage = control(tests, everything, children)
+            self.coverage.seconds.update(data["seconds"])
+            self.coverage.reached.update(data["reached"])
+            self.coverage.failed = data["failed"]
+        new = [item for item in tests if item.nodeid not in self.coverage.seconds]
+        if new:
+            control(new, everything, children, self.coverage)
             if cache is not None:
                 cache.write_text(json.dumps(vars(self.coverage)))
         each = self.options.each
@@ -368,6 +379,7 @@ class Mutation:
         only = self.options.only
         if only:
             jobs = [j for j in jobs if any(o in j.where or any(s.startswith(o) for s in j.slots) for o in only)]
+        jobs = by_turns(jobs)
         self.jobs = jobs if self.options.equivalent else [j for j in jobs if j.identity not in EQUIVALENT]
         report = self.options.report
         judge([j for j in self.jobs if not report.settled(j)], items, self.coverage, children, report.one)
