@@ -29,7 +29,7 @@ class Report:
     def settled(self, job: Job) -> bool:
         """Whether an earlier run caught it."""
         d = self.known.get((job.where, job.text, job.slots[0]))
-        if d is None or d["outcome"] == "survived":
+        if d is None or d["outcome"] in ("survived", "hung"):
             return False
         job.outcome, job.killer = d["outcome"], d["killer"]
         return True

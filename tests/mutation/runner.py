@@ -38,6 +38,7 @@ KILLERS = ("tests/ops", "tests/transforms", "tests/api", "tests/lax", "tests/con
 GOLDEN = "test_golden"
 SECONDS = 6.0  # of killers for one mutant
 IDLE = 25  # tests after which a fault around a slot that never changed anything is no mutant
+TIMERS = (signal.SIGPROF, signal.SIGALRM)
 MEMORY = 6 * 2**30
 
 
@@ -141,8 +142,9 @@ class Children:
             return
         status = 1
         try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            for s, timer, limit in ((signal.SIGPROF, signal.ITIMER_PROF, 1), (signal.SIGALRM, signal.ITIMER_REAL, 20)):
+                signal.signal(s, signal.SIG_DFL)  # it ends the process, whatever it does
+                signal.setitimer(timer, limit * seconds)
             quiet()
             answer = task()
             (self.folder / str(os.getpid())).write_text(json.dumps(answer))
@@ -278,7 +280,7 @@ def judge(jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, childr
 
     for done, (job, answer, status) in enumerate(children.run(tasks()), 1):
         if answer is None:
-            job.outcome = "hung" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM else "crashed"
+            job.outcome = "hung" if os.WIFSIGNALED(status) and os.WTERMSIG(status) in TIMERS else "crashed"
             job.killer = f"status {status}"
         else:
             job.outcome, job.killer, count = answer
