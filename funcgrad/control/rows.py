@@ -17,13 +17,13 @@ from funcgrad.control.loop import INDEX, elem_of, form, links, loop, loop_p, par
 from funcgrad.core.ir import Aval, Program, Stack, stack_of
 from funcgrad.core.links import fixpoint
 from funcgrad.core.primitive import Flags, Primitive, Traits
-from funcgrad.core.stacked import Stacked, stacked
-from funcgrad.core.trace import Tracer, bind, bind1
+from funcgrad.core.stacked import stacked
+from funcgrad.core.trace import bind, bind1
 from funcgrad.ops.arithmetic import add, select
 from funcgrad.ops.broadcasting import align, broadcast
 from funcgrad.ops.comparison import eq
 from funcgrad.ops.extrema import maximum
-from funcgrad.ops.op import accumulate, aval_of, set_add_stacks
+from funcgrad.ops.op import accumulate, set_add_stacks
 from funcgrad.transforms.batch import Dims, batch, batched_aval
 
 # -- stacks
@@ -42,12 +42,12 @@ def _only(ct: Any, i: Any) -> Any:
     """The stack of a value at `i` and zeros before it."""
 
     def pick(j: Any, i: Any, ct: Any) -> list[Any]:
-        if not isinstance(_type(ct), Stack):
+        if not isinstance(ct.aval, Stack):
             return [select(broadcast(eq(i, j), ct.aval.shape, ()), ct, zero(ct.aval))]
         n = select(eq(i, j), bind1(length_p, ct), np.int64(0))
-        return [loop(assemble("same", [INDEX, _type(ct).elem], lambda _, x: [x]), n, [], [], [ct])[0]]
+        return [loop(assemble("same", [INDEX, ct.aval.elem], lambda _, x: [x]), n, [], [], [ct])[0]]
 
-    return loop(assemble("only", [INDEX, INDEX, _type(ct)], pick), add(i, np.int64(1)), [i, ct], [], [])[0]
+    return loop(assemble("only", [INDEX, INDEX, ct.aval], pick), add(i, np.int64(1)), [i, ct], [], [])[0]
 
 
 def _element_batch(size: int, args: Any, dims: Any) -> Any:
@@ -73,12 +73,8 @@ empty_p.decline("batch", "it has no operands")
 def add_stacks(x: Any, y: Any) -> Any:
     """x + y of stacks, one of which may be empty."""
     n = maximum(bind1(length_p, x), bind1(length_p, y))
-    body = assemble("add", [INDEX, _type(x).elem, _type(y).elem], lambda i, a, b: [accumulate(a, b)])
+    body = assemble("add", [INDEX, x.aval.elem, y.aval.elem], lambda i, a, b: [accumulate(a, b)])
     return loop(body, n, [], [], [x, y])[0]
-
-
-def _type(x: Any) -> Any:
-    return x.aval if type(x) in (Tracer, Stacked) else aval_of(x)
 
 
 set_add_stacks(add_stacks)
@@ -92,11 +88,11 @@ def lanes(
     """The results of `primitive` for every row, one after the other, and where their rows are."""
     fixed = [a for a, d in zip(args, dims, strict=True) if d is None or _turned(a, d)]
     rows = [
-        (a if isinstance(_type(a), Stack) else align(a, d, 0, size))
+        (a if isinstance(a.aval, Stack) else align(a, d, 0, size))
         for a, d in zip(args, dims, strict=True)
         if not (d is None or _turned(a, d))
     ]
-    avals = [INDEX, *[_type(a) for a in fixed], *[elem_of(_type(a)) for a in rows]]
+    avals = [INDEX, *[a.aval for a in fixed], *[elem_of(a.aval) for a in rows]]
 
     def function(i: Any, *items: Any) -> Sequence[Any]:
         same, own = iter(items[: len(fixed)]), iter(items[len(fixed) :])
@@ -117,12 +113,12 @@ def lanes(
 
 def _turned(a: Any, d: int) -> bool:
     """Whether the rows of a stack lie inside its values."""
-    return isinstance(_type(a), Stack) and d != -1
+    return isinstance(a.aval, Stack) and d != -1
 
 
 def _row_of_stack(x: Any, d: int, i: Any) -> Any:
     """One row of a stack whose rows lie inside its values, which may be stacks: the stack of that row's values."""
-    elem = _type(x).elem
+    elem = x.aval.elem
 
     def pick(_: Any, row: Any, value: Any) -> list[Any]:
         if not isinstance(elem, Stack):
@@ -142,7 +138,7 @@ def _batch(size: int, args: Any, dims: Any, **params: Any) -> Any:
     body, consts, carry = params["body"], params["consts"], params["carry"]
     cs, ks, xs = parts(args, consts, carry)
     cd, kd, xd = parts(dims, consts, carry)
-    apart = dims[0] is not None or any(isinstance(_type(x), Stack) and d == -1 for x, d in zip(xs, xd, strict=True))
+    apart = dims[0] is not None or any(isinstance(x.aval, Stack) and d == -1 for x, d in zip(xs, xd, strict=True))
     if apart:
         return lanes(size, loop_p, args, dims, params)
     elems = [_elem_dim(x, d) for x, d in zip(xs, xd, strict=True)]
@@ -168,7 +164,7 @@ def _batch(size: int, args: Any, dims: Any, **params: Any) -> Any:
     )
     new_carry = [align(k, d, 0, size) if m else k for k, d, m in zip(ks, kd, moving, strict=True)]
     new_xs = [
-        x if d is None or isinstance(_type(x), Stack) else align(x, d, 1, size) for x, d in zip(xs, xd, strict=True)
+        x if d is None or isinstance(x.aval, Stack) else align(x, d, 1, size) for x, d in zip(xs, xd, strict=True)
     ]
     results = loop(wrapped, args[0], cs, new_carry, new_xs, **form(params))
     ends = [0 if m else None for m in moving]
@@ -190,7 +186,7 @@ def _dims(flags: Flags, consts: int, cd: Sequence[int | None], elems: Sequence[i
 
 def _elem_dim(x: Any, d: int | None) -> int | None:
     """Where the rows of one element of xs are."""
-    if d is None or not isinstance(_type(x), Stack):
+    if d is None or not isinstance(x.aval, Stack):
         return None if d is None else 0
     return d if d >= 0 else d + 1
 

@@ -41,7 +41,7 @@ class Stacked:
         """The value of trip `i`; outside a zero: an empty stack stands for zeros of any length."""
         elem = self.aval.elem
         if not 0 <= i < len(self):
-            return stacked([], elem) if isinstance(elem, Stack) else _zero(elem)
+            return stacked([], elem.elem) if isinstance(elem, Stack) else _zero(elem)
         if not isinstance(elem, Stack):
             return self.data[i] if elem.shape else self.data[i][()]
         if self._starts is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import BOOL, FLOAT, Dtype, highest, is_inexact, lowest
+from funcgrad.base.dtypes import BOOL, FLOAT, Dtype, highest, lowest
 from funcgrad.base.errors import DtypeError, ShapeError
 from funcgrad.core.ir import Aval, make_aval
 from funcgrad.core.primitive import Primitive, Recurrence, Traits
@@ -76,8 +76,7 @@ def previous(x: Operand, axis: int, reverse: bool, fill: Any) -> Any:
 
 def attains(x: Operand, extreme: Operand) -> Any:
     """Where `x` equals a maximum or minimum that it was among; a NaN does, since it made the extreme NaN."""
-    hit = eq(x, extreme)
-    return logical_or(hit, isnan(x)) if is_inexact(aval_of(x).dtype) else hit
+    return logical_or(eq(x, extreme), isnan(x))
 
 
 def _stepwise(combine: Primitive, start: Callable[[Dtype], float]) -> Recurrence:

@@ -126,8 +126,6 @@ class Op(Primitive):
 
         def jvp(primal: Callable[[], Any], primals: Any, tangents: Any, **params: Any) -> Any:
             outs = primal()
-            if all(tangents[i] is None for i in where):
-                return outs, (None,)
             args = list(primals)
             for i in where:
                 args[i] = tangents[i] if tangents[i] is not None else zeros_of(primals[i])

@@ -10,13 +10,40 @@ from typing import Any
 
 from tests.mutation.runner import KILLERS, Job, Mutation, run
 
+FIELDS = ("where", "text", "slots", "kind", "outcome", "killer")
 
-def report_one(done: int, total: int, job: Job, seconds: float) -> None:
-    """A line for what survives, and one now and then."""
-    if job.outcome == "survived":
-        print(f"SURVIVED {', '.join(job.slots[:4])}  {job.where}  {job.text}", flush=True)
-    if done % 100 == 0 or done == total:
-        print(f"{done} of {total} mutants, {seconds:.0f} s", flush=True)
+
+class Report:
+    """Says what survives, and keeps how each mutant ended, a line of JSON each."""
+
+    def __init__(self, path: Path | None, resume: bool) -> None:
+        self.path = path
+        self.known: dict[tuple[str, str, str], Any] = {}
+        if path is not None and resume and path.exists():
+            for line in path.read_text().splitlines():
+                d = json.loads(line)
+                self.known[d["where"], d["text"], d["slots"][0]] = d
+        elif path is not None:
+            path.write_text("")
+
+    def settled(self, job: Job) -> bool:
+        """Whether an earlier run caught it."""
+        d = self.known.get((job.where, job.text, job.slots[0]))
+        if d is None or d["outcome"] in ("survived", "hung"):
+            return False
+        job.outcome, job.killer = d["outcome"], d["killer"]
+        return True
+
+    def one(self, done: int, total: int, job: Job, seconds: float) -> None:
+        """A mutant has ended."""
+        if job.outcome == "survived":
+            how = f"{job.killers} tests" if job.killers else "no test reaches it"
+            print(f"SURVIVED {', '.join(job.slots[:4])}  {job.where}  {job.text}  ({how})", flush=True)
+        if done % 50 == 0 or done == total:
+            print(f"{done} of {total} mutants, {seconds:.0f} s of a processor", flush=True)
+        if self.path is not None:
+            with self.path.open("a") as f:
+                f.write(json.dumps({k: getattr(job, k) for k in FIELDS}) + "\n")
 
 
 def table(m: Mutation) -> None:
@@ -49,20 +76,19 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="primitives, slots or files")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--each", type=int, default=12, help="faults in the source of one function")
-    parser.add_argument("--report", type=Path, help="write all mutants there, as JSON")
+    parser.add_argument("--report", type=Path, help="write all mutants there, a line of JSON each")
+    parser.add_argument("--resume", action="store_true", help="do not run again what was caught in the report")
     parser.add_argument("--coverage", type=Path, help="which test reaches what: read it there, or write it")
     parser.add_argument("--killers", nargs="*", default=[], help=f"test files; default: {' '.join(KILLERS)}")
+    parser.add_argument("--equivalent", action="store_true", help="run those, too, that are known to be equivalent")
     parser.add_argument("--select", default="", help="of the test files, what pytest -k selects")
     options: Any = parser.parse_args()
-    options.report_one = report_one
+    options.report = Report(options.report, options.resume)
     m = run(options)
     if m.coverage.failed:
         print("the suite does not pass without mutants:", *m.coverage.failed, sep="\n  ")
     table(m)
     totals(m)
-    if options.report:
-        fields = ("where", "text", "slots", "kind", "outcome", "killer")
-        options.report.write_text(json.dumps([{k: getattr(j, k) for k in fields} for j in m.jobs], indent=1))
     return int(any([j.outcome == "survived" for j in m.jobs]) or bool(m.coverage.failed))
 
 

@@ -2,5 +2,22 @@
 
 from __future__ import annotations
 
-EQUIVALENT: dict[tuple[str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str], str] = {
+    (
+        "ops/broadcasting.py:move_axis",
+        "if source == target  →  if False",
+    ): "a transpose in the same order moves nothing",
+    (
+        "control/assemble.py:_starts",
+        "i if k == axis else np.int64(0)  →  i",
+    ): "along the other axes the window is as long as the axis, and any start is clipped to 0",
+    (
+        "ops/positions.py:within",
+        "(ge(index, 0), lt(index, n))  →  (lt(index, n), ge(index, 0))",
+    ): "both must hold, in any order",
+    (
+        "control/checkpoint.py:barrier",
+        "bind(barrier_p, *args) if args else ()  →  bind(barrier_p, *args)",
+    ): "a barrier of nothing has no results and does nothing",
+}
 """(file:function, before  →  after), or (primitive.slot, fault): why it is no fault."""

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from _pytest.runner import runtestprotocol
 
 from funcgrad.core import canonical
 from funcgrad.core.ir import Program
@@ -36,7 +36,9 @@ REPO = Path(__file__).resolve().parents[2]
 KILLERS = ("tests/ops", "tests/transforms", "tests/api", "tests/lax", "tests/control", "tests/core",
            "tests/numpy/test_derivatives.py", "tests/test_implicit.py", "tests/test_extend.py")  # fmt: skip
 GOLDEN = "test_golden"
-SECONDS = 20.0  # of killers for one mutant
+SECONDS = 6.0  # of killers for one mutant
+IDLE = 25  # tests after which a fault around a slot that never changed anything is no mutant
+TIMERS = (signal.SIGPROF, signal.SIGALRM)
 MEMORY = 6 * 2**30
 
 
@@ -81,11 +83,26 @@ def forget() -> None:
 def passes(item: Any) -> bool:
     """Whether a test passes."""
     forget()
-    reports = runtestprotocol(item, nextitem=None, log=False)
-    return not any(r.failed for r in reports)
+    failures.clear()
+    item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+    return not failures
+
+
+failures: list[str] = []  # of the test that runs
 
 
 # -- children
+
+
+def warm() -> None:
+    """Load now what every child would load."""
+    import numba  # noqa: F401
+
+    import funcgrad as fg
+
+    fg.jit(lambda x: np.sin(x) + 1.0)(np.ones(3))
+    fg.hessian(lambda x: np.sum(np.exp(x) @ x))(np.ones(3))
+    forget()
 
 
 def quiet() -> None:
@@ -107,6 +124,7 @@ class Children:
         self.workers = workers
         self.folder = Path(tempfile.mkdtemp(prefix="mutation"))
         self.running: dict[int, Any] = {}
+        self.seconds = 0.0  # of processors, in all of them
 
     def run(self, tasks: Iterable[tuple[Any, Callable[[], Any], float]]) -> Iterator[tuple[Any, Any, int]]:
         """For each (key, task, seconds): the key, what the task returned (None: nothing), and the exit status."""
@@ -124,8 +142,9 @@ class Children:
             return
         status = 1
         try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            for s, timer, limit in ((signal.SIGPROF, signal.ITIMER_PROF, 1), (signal.SIGALRM, signal.ITIMER_REAL, 20)):
+                signal.signal(s, signal.SIG_DFL)  # it ends the process, whatever it does
+                signal.setitimer(timer, limit * seconds)
             quiet()
             answer = task()
             (self.folder / str(os.getpid())).write_text(json.dumps(answer))
@@ -137,7 +156,8 @@ class Children:
             os._exit(status)
 
     def _wait(self) -> tuple[Any, Any, int]:
-        pid, status = os.wait()
+        pid, status, usage = os.wait3(0)
+        self.seconds += usage.ru_utime + usage.ru_stime
         key = self.running.pop(pid)
         path = self.folder / str(pid)
         answer = json.loads(path.read_text()) if path.exists() else None
@@ -178,11 +198,10 @@ def _control(items: Sequence[Any], found: dict[Any, source.Target]) -> Any:
     return out
 
 
-def control(items: Sequence[Any], found: dict[Any, source.Target], children: Children) -> Coverage:
-    """Which tests reach what."""
+def control(items: Sequence[Any], found: dict[Any, source.Target], children: Children, coverage: Coverage) -> None:
+    """Find out which tests reach what."""
     groups = [items[i : i + 150] for i in range(0, len(items), 150)]
     tasks = [(k, lambda g=g: _control(g, found), 600.0) for k, g in enumerate(groups)]
-    coverage = Coverage()
     for k, answer, status in children.run(tasks):
         if answer is None:
             coverage.failed.append(f"{groups[k][0].nodeid} … ended with {status}")
@@ -193,8 +212,7 @@ def control(items: Sequence[Any], found: dict[Any, source.Target], children: Chi
                 coverage.failed.append(name)
             for h in hits:
                 coverage.reached[h].append(name)
-        print(f"control run: {len(coverage.seconds)} of {len(items)} tests", flush=True)
-    return coverage
+        print(f"control run: {len(coverage.seconds)} tests", flush=True)
 
 
 # -- mutants
@@ -228,19 +246,30 @@ def wrapper_jobs() -> Iterator[Job]:
             yield Job(f"{name}.zeros", fault, make, [f"{name}.zeros"], f"{name}.jvp", "zeros")
 
 
+def by_turns(jobs: list[Job]) -> list[Job]:
+    """One of each function and slot, then another one of each, and so on: a run that is cut short saw all of them."""
+    count: dict[str, int] = defaultdict(int)
+    turn = []
+    for job in jobs:
+        turn.append(count[job.hit])
+        count[job.hit] += 1
+    return [jobs[i] for i in sorted(range(len(jobs)), key=turn.__getitem__)]
+
+
 def _mutant(job: Job, killers: Sequence[Any]) -> Any:
     wrappers.applied[0] = 0
     job.make()
-    for item in killers:
+    for k, item in enumerate(killers):
         if not passes(item):
             return "killed", item.nodeid, 0
+        if job.kind == "wrapper" and k == IDLE and not wrappers.applied[0]:
+            break
     return "survived", "", wrappers.applied[0]
 
 
 def judge(jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, children: Children, report: Any) -> None:
     """Run the killers of every mutant."""
     proven: dict[str, dict[str, None]] = defaultdict(dict)  # function or slot → tests that killed mutants there
-    begun = time.time()
 
     def tasks() -> Iterator[Any]:
         for job in jobs:
@@ -251,7 +280,7 @@ def judge(jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, childr
 
     for done, (job, answer, status) in enumerate(children.run(tasks()), 1):
         if answer is None:
-            job.outcome = "hung" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM else "crashed"
+            job.outcome = "hung" if os.WIFSIGNALED(status) and os.WTERMSIG(status) in TIMERS else "crashed"
             job.killer = f"status {status}"
         else:
             job.outcome, job.killer, count = answer
@@ -261,22 +290,29 @@ def judge(jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, childr
                 job.outcome = "idle"
             elif EQUIVALENT.get(job.identity):
                 job.outcome = "equivalent"
-        report(done, len(jobs), job, time.time() - begun)
+        report(done, len(jobs), job, children.seconds)
 
 
 def killers_of(job: Job, coverage: Coverage, proven: dict[str, None]) -> list[str]:
     """The tests that reach a mutant, within `SECONDS`: those that killed others there, then those of its primitive."""
     names = {s.partition(".")[0] for s in job.slots} if len(job.slots) < 8 else set()
     zeros = job.kind == "zeros"
+    rank: dict[str, int] = {}
+    count: dict[str, int] = defaultdict(int)  # by turns from all functions of tests, since their cases are alike
+    tests = sorted(coverage.reached.get(job.hit, ()), key=coverage.seconds.__getitem__)
+    for test in tests:
+        function = test.partition("[")[0]
+        rank[test] = count[function]
+        count[function] += 1
 
     def order(test: str) -> Any:
         function, _, inside = test.partition("[")
         own = any([inside.startswith((n + "-", n + "]", n + "(", n + "[")) or f"-{n}-" in inside for n in names])
         about = zeros and ("structural_zeros" in function or function.endswith(("_at_special_points", "_points")))
-        return GOLDEN in test, test not in proven, not about, not own, coverage.seconds[test]
+        return GOLDEN in test, test not in proven, not about, not own, rank[test], coverage.seconds[test]
 
     found, total = [], 0.0
-    for test in sorted(coverage.reached.get(job.hit, ()), key=order):
+    for test in sorted(tests, key=order):
         if GOLDEN in test:
             found.append(test)
         elif total < SECONDS:
@@ -305,11 +341,16 @@ class Mutation:
         settings.load_profile("mutation")
         os.environ["FUNCGRAD_CACHE_DIR"] = tempfile.mkdtemp(prefix="mutation")  # what is not mutated compiles once
 
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            failures.append(report.nodeid)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Any) -> bool:
         for program in gc.get_objects():
             if type(program) is Program:
                 program._memo.clear()
+        warm()
         gc.freeze()
         self.main(session.items)
         return True
@@ -323,9 +364,12 @@ class Mutation:
         cache = Path(self.options.coverage) if self.options.coverage else None
         if cache is not None and cache.exists():
             data = json.loads(cache.read_text())
-            self.coverage = Coverage(data["seconds"], data["reached"], data["failed"])
-        else:
-            self.coverage = control(tests, everything, children)
+            self.coverage.seconds.update(data["seconds"])
+            self.coverage.reached.update(data["reached"])
+            self.coverage.failed = data["failed"]
+        new = [item for item in tests if item.nodeid not in self.coverage.seconds]
+        if new:
+            control(new, everything, children, self.coverage)
             if cache is not None:
                 cache.write_text(json.dumps(vars(self.coverage)))
         each = self.options.each
@@ -337,8 +381,10 @@ class Mutation:
         only = self.options.only
         if only:
             jobs = [j for j in jobs if any(o in j.where or any(s.startswith(o) for s in j.slots) for o in only)]
-        self.jobs = jobs
-        judge(jobs, items, self.coverage, children, self.options.report_one)
+        jobs = by_turns(jobs)
+        self.jobs = jobs if self.options.equivalent else [j for j in jobs if j.identity not in EQUIVALENT]
+        report = self.options.report
+        judge([j for j in self.jobs if not report.settled(j)], items, self.coverage, children, report.one)
 
 
 def run(options: Any) -> Mutation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,10 +30,11 @@ class Target:
     functions: list[types.FunctionType] = field(default_factory=list)
     slots: list[str] = field(default_factory=list)  # where it is reached from
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
-        """File and name, and the column, which tells lambdas of one line apart."""
-        return f"{self.key[0]}:{self.key[2]}@{self.key[1]}"
+        """File, name, and a digest of the source: the same as long as the function is."""
+        digest = hashlib.sha256(ast.unparse(self.node).encode()).hexdigest()[:8]
+        return f"{self.key[0]}:{self.key[2]}#{digest}"
 
 
 def slot_function(name: str, slot: str) -> Any:

@@ -313,11 +313,6 @@ def shared(size: int, x: Any, d: int | None) -> Any:
     return (x, _did(None)) if d is not None else (x, d)
 
 
-def other(size: int, x: Any, d: int | None) -> Any:
-    """Other values."""
-    return negated(x), d
-
-
 def first_row(size: int, x: Any, d: int | None) -> Any:
     """The first row in place of all."""
     if not _array_rows(x, d) or size < 2:
@@ -334,12 +329,9 @@ BATCH: dict[str, Callable[[Rule], Rule]] = {
     "results: rows along the next axis": of_rows(next_axis),
     "results: rows reversed": of_rows(rows_reversed),
     "results: rows shared": of_rows(shared),
-    "results: other values": of_rows(other),
     "results: the first row": of_rows(first_row),
     "operands: rows along the next axis": of_operands(next_axis),
     "operands: rows reversed": of_operands(rows_reversed),
-    "operands: rows shared": of_operands(shared),
-    "operands: the first row": of_operands(first_row),
 }
 
 

@@ -102,6 +102,13 @@ def test_every_primitive_has_samples() -> None:
 # -- (b) rules
 
 
+@pytest.mark.parametrize("name", [n for n, op in OPS.items() if isinstance(op, Op) and op.no_derivative])
+def test_an_op_without_derivative_has_its_value_and_no_tangent(name: str) -> None:
+    value, operand, tangent = [np.arange(3.0) + k for k in range(3)]
+    outs, dots = OPS[name].jvp(lambda: [value], [operand], [tangent])
+    assert len(outs) == 1 and outs[0] is value and dots == (None,)
+
+
 SAMPLE_CASES = [
     pytest.param(s, dtype, id=f"{s}-{dtype}")
     for name, samples in SAMPLES.items()

@@ -1,0 +1,67 @@
+"""Compiled derivatives of loops with effects, differentiated where values are known: stacks of one value at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import funcgrad as fg
+from funcgrad import lax
+
+Function = Callable[..., Any]
+X = np.array([0.5, 0.7])
+MODES: dict[str, Callable[[Function], Function]] = {
+    "reverse": lambda f: fg.jacrev(fg.jit(fg.grad(f))),
+    "forward": lambda f: fg.jacfwd(fg.jit(fg.grad(f))),
+    "both": lambda f: fg.jacfwd(fg.jacrev(fg.jit(fg.grad(f)))),
+    "rows": lambda f: lambda x: fg.jacrev(lambda s: fg.jit(fg.vmap(fg.grad(f)))(np.stack([s * x, s * s])))(x),
+    "rows outside": lambda f: lambda x: fg.jacfwd(lambda s: fg.vmap(fg.jit(fg.grad(f)))(np.stack([s * x, s * s])))(x),
+}
+
+
+def step(y: Any, x: Any) -> Any:
+    return np.sin(y) * y * x[::-1] + 0.1
+
+
+def lone(note: Function) -> Function:
+    """A loop of three trips."""
+
+    def body(s: Any, x: Any) -> Any:
+        fg.debug.callback(note, s[0])
+        return step(s[0], x), s[1] + 1
+
+    return lambda x: np.sum(lax.while_loop(lambda s: s[1] < 3, lambda s: body(s, x), (x, 0))[0] ** 2)
+
+
+def nested(note: Function) -> Function:
+    """A loop of two trips, in which loops of one and two."""
+
+    def inner(s: Any, x: Any) -> Any:
+        fg.debug.callback(note, s[0])
+        return step(s[0], x), s[1] + 1
+
+    def outer(s: Any, x: Any) -> Any:
+        y, k = s
+        return lax.while_loop(lambda t: t[1] <= k, lambda t: inner(t, x), (y, 0))[0], k + 1
+
+    return lambda x: np.sum(lax.while_loop(lambda s: s[1] < 2, lambda s: outer(s, x), (x, 0))[0] ** 2)
+
+
+def plain(x: Any) -> Any:
+    y = x
+    for _ in range(3):
+        y = step(y, x)
+    return np.sum(y**2)
+
+
+@pytest.mark.parametrize("loops", [lone, nested])
+@pytest.mark.parametrize("mode", MODES)
+def test_stacks_of_effects(mode: str, loops: Callable[[Function], Function]) -> None:
+    log: list[float] = []
+    f = loops(lambda v: log.append(float(np.sum(v))))
+    derivative = MODES[mode]
+    np.testing.assert_allclose(derivative(f)(X), derivative(plain)(X), rtol=1e-12)
+    assert len(log) == (6 if "rows" in mode else 3)
