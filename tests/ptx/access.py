@@ -10,7 +10,6 @@ import numpy as np
 
 from tests.ptx.arithmetic import dtype
 from tests.ptx.errors import PtxError, Race, ReadOnly, Uninitialised
-from tests.ptx.exact import extremum
 from tests.ptx.memory import Region
 from tests.ptx.parse import Mem, Operand, Reg, Sink, Sym, Vec
 from tests.ptx.races import ATOMIC, READ, WRITE
@@ -138,6 +137,9 @@ def resolve(m: Any, threads: Any, space: str, at: Array, nbytes: int) -> list[tu
     return found
 
 
+ONE = {READ: "a read", WRITE: "a write", ATOMIC: "an atomic operation"}
+
+
 def note(
     m: Any, threads: Any, region: Region, offset: Array, sel: Any, nbytes: int, at: Array, kind: str, constant: bool
 ) -> None:
@@ -167,7 +169,7 @@ def note(
         if found is not None:
             other, thread, bad = found
             block, number = m.place(thread)
-            fail(Race, f"a {kind}, and a {other} by block {block} thread {number} that nothing orders", bad)
+            fail(Race, f"{ONE[kind]}, and {ONE[other]} by block {block} thread {number} that nothing orders", bad)
     if kind == WRITE and not region.complete:
         region.mark_written(offset, nbytes)
 
@@ -229,7 +231,6 @@ def _store_parameter(scope: Scope, operand: Operand, type: str, gets: list[Get])
 
 # -- atomic operations
 
-FMIN, FMAX = (extremum(f, j, keep_nan=False) for f, j in ((np.fmin, np.bitwise_or), (np.fmax, np.bitwise_and)))
 UPDATES: dict[str, Callable[..., Any]] = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "add": np.add, "min": np.minimum,
     "max": np.maximum, "exch": lambda old, x: x, "cas": lambda old, x, y: y if old == x else old,

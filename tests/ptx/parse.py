@@ -7,6 +7,7 @@ The text is what LLVM writes: one module, entries and functions, `.reg`, `.param
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from tests.ptx.errors import UnknownPtx
@@ -156,7 +157,8 @@ class _Parser:
     def __init__(self, text: str) -> None:
         blank = lambda found: re.sub(r"[^\n]", " ", found[0])
         self.text = re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.DOTALL)
-        self.at = 0
+        self.breaks = [m.start() for m in re.finditer("\n", self.text)]
+        self.at = self.start = 0
         self.function: Function | None = None
         self.scopes: list[dict[str, str]] = []
 
@@ -166,7 +168,7 @@ class _Parser:
         return UnknownPtx(f"{message} (line {line}{' of ' + kernel if kernel else ''})", kernel, line)
 
     def line(self) -> int:
-        return self.text.count("\n", 0, self.at) + 1
+        return bisect_left(self.breaks, self.at) + 1
 
     def skip_space(self) -> bool:
         while self.at < len(self.text) and self.text[self.at].isspace():

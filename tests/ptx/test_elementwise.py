@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import funcgrad as fg
 from funcgrad.core.ir import make_aval
 from funcgrad.core.primitive import registry
+from funcgrad.core.trace import bind1, eagerly
+from funcgrad.lowering.executable import Executable
+from funcgrad.lowering.stages import this_target
 from funcgrad.ops.op import Op
 from tests.lowering.test_native_ops import DTYPES, edges, same_bits
 from tests.ptx.codegen import to_ptx
@@ -32,6 +36,14 @@ def run(op: Op, args: list[np.ndarray], params: dict[str, Any]) -> np.ndarray:
     out = device.alloc(n * aval.dtype.itemsize, "out")
     device.launch(module, "k", (-(-n // BLOCK),), (BLOCK,), [*pointers, out, np.int32(n)])
     return np.frombuffer(device.read(out, n * aval.dtype.itemsize), aval.dtype)
+
+
+def on_this_processor(op: Op, args: list[np.ndarray], params: dict[str, Any]) -> np.ndarray:
+    """The same with the code for this processor."""
+    program = fg.make_program(lambda *a: bind1(op, *a, **params))(*args)
+    with eagerly():
+        found: np.ndarray = Executable(program)(args)[0]
+    return found
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -56,6 +68,25 @@ def test_every_op_of_every_dtype(name: str) -> None:
             assert found.dtype == expected.dtype
             eps = np.finfo(found.dtype).eps if found.dtype.kind == "f" else 0
             np.testing.assert_allclose(found, expected, 8 * eps, 0, err_msg=d)
+
+
+NOT_EXACT = [n for n in OPS if not registry[n].traits.exact]
+
+
+@pytest.mark.skipif(not this_target().fma, reason="this processor multiplies and adds with two roundings")
+@pytest.mark.parametrize("name", NOT_EXACT)
+def test_elementary_functions_have_the_bits_of_the_processor(name: str) -> None:
+    op, random = registry[name], np.random.default_rng(5)
+    arity = len(inspect.signature(op.function).parameters)
+    for d in ("float32", "float64"):
+        if np.dtype(d).kind in op.dtypes:
+            usual = [random.uniform(*op.domain.interval(i), 600).astype(d) for i in range(arity)]
+            wide = [
+                (random.choice([-1, 1], 400) * np.exp(random.uniform(-40, 40, 400))).astype(d) for _ in range(arity)
+            ]
+            args = [np.concatenate([u, w, np.resize(edges(d), 40)]) for u, w in zip(usual, wide, strict=True)]
+            args[1:] = [a[::-1].copy() for a in args[1:]]
+            assert same_bits(run(op, args, {}), on_this_processor(op, args, {})), d
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
