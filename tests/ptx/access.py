@@ -12,7 +12,7 @@ from tests.ptx.arithmetic import dtype
 from tests.ptx.errors import PtxError, Race, ReadOnly, Uninitialised
 from tests.ptx.memory import Region
 from tests.ptx.parse import Mem, Operand, Reg, Sink, Sym, Vec
-from tests.ptx.races import ATOMIC, READ, WRITE
+from tests.ptx.races import ATOMIC, ATOMIC_READ, READ, WRITE
 from tests.ptx.registers import Get, Scope, reader, writer
 
 Array = Any
@@ -79,7 +79,7 @@ def load(scope: Scope, place: int) -> Run:
         parts = resolve(m, threads, space, at, nbytes)
         values = None
         for region, offset, sel in parts:
-            note(m, threads, region, offset, sel, nbytes, at, ATOMIC if strong else READ, nc)
+            note(m, threads, region, offset, sel, nbytes, at, ATOMIC_READ if strong else READ, nc)
             got = region.elements(d, count)[offset // nbytes]
             if len(parts) == 1:
                 values = got
@@ -116,7 +116,7 @@ def store(scope: Scope, place: int) -> Run:
         parts = resolve(m, threads, space, at, nbytes)
         values = [get(m, threads) for get in gets]
         for region, offset, sel in parts:
-            note(m, threads, region, offset, sel, nbytes, at, ATOMIC if strong else WRITE, False)
+            note(m, threads, region, offset, sel, nbytes, at, ATOMIC if strong else WRITE, False, stores=True)
             view = region.elements(d, count)
             at_ = offset // nbytes
             for k, value in enumerate(values):
@@ -137,13 +137,22 @@ def resolve(m: Any, threads: Any, space: str, at: Array, nbytes: int) -> list[tu
     return found
 
 
-ONE = {READ: "a read", WRITE: "a write", ATOMIC: "an atomic operation"}
-
-
 def note(
-    m: Any, threads: Any, region: Region, offset: Array, sel: Any, nbytes: int, at: Array, kind: str, constant: bool
+    m: Any,
+    threads: Any,
+    region: Region,
+    offset: Array,
+    sel: Any,
+    nbytes: int,
+    at: Array,
+    kind: str,
+    constant: bool,
+    stores: bool = False,
 ) -> None:
-    """Check that what is read was written, that what is written may be, and that other accesses are ordered."""
+    """Check that what is read was written, that what is written may be, and that other accesses are ordered.
+
+    An atomic operation reads and writes, unless it `stores`.
+    """
 
     def fail(error: type[PtxError], message: str, bad: Array) -> None:
         first = np.flatnonzero(bad)
@@ -152,11 +161,11 @@ def note(
         name = next(s.name for s in region.slots if s.base <= at[sel][first[0]] < s.base + s.nbytes)
         m.fail(error, message, who, int(at[sel][first[0]]), f"byte {copy - _start(region, name)} of {name}")
 
-    if kind != WRITE and not region.complete:
+    if not stores and not region.complete:
         written = region.is_written(offset, nbytes)
         if not written.all():
             fail(Uninitialised, "memory is read, but was never written", ~written)
-    if kind != READ and region.readonly:
+    if kind in (WRITE, ATOMIC) and region.readonly:
         fail(ReadOnly, "memory that may only be read is written", np.ones(len(offset), bool))
     if m.launch.races and region.space != "local" and not region.readonly:
         now = m.clock.of(threads).of(sel)
@@ -169,8 +178,8 @@ def note(
         if found is not None:
             other, thread, bad = found
             block, number = m.place(thread)
-            fail(Race, f"{ONE[kind]}, and {ONE[other]} by block {block} thread {number} that nothing orders", bad)
-    if kind == WRITE and not region.complete:
+            fail(Race, f"{kind}, and {other} by block {block} thread {number} that nothing orders", bad)
+    if stores and not region.complete:
         region.mark_written(offset, nbytes)
 
 

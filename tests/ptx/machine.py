@@ -312,10 +312,9 @@ class Machine:
             self.fail(errors.Uninitialised, f"register {name} is read, but was never written", bad)
 
     def _fault(self, fault: Fault, threads: Threads) -> None:
-        sel = np.flatnonzero(fault.bad) if fault.bad.dtype.kind == "b" else fault.bad
-        bad = self.numbers(threads)[sel]
-        address = None if fault.addresses is None else int(np.atleast_1d(fault.addresses[sel])[0])
-        self.fail(getattr(errors, fault.kind), fault.message, bad, address, fault.buffer)
+        self.fail(
+            getattr(errors, fault.kind), fault.message, self.numbers(threads)[fault.bad], fault.address, fault.buffer
+        )
 
     def place(self, thread: int) -> tuple[int, int]:
         """Block and thread of a thread of the launch."""

@@ -94,11 +94,11 @@ class Region:
 
 
 class Fault(Exception):
-    """An access that is refused: why, which of the accesses, and next to which variable."""
+    """An access that is refused: why, which of the accesses, the first address, and what lies there."""
 
-    def __init__(self, kind: str, message: str, bad: Array, buffer: str = "", addresses: Array = None) -> None:
+    def __init__(self, kind: str, message: str, bad: Array, address: int, buffer: str) -> None:
         super().__init__(message)
-        self.kind, self.message, self.bad, self.buffer, self.addresses = kind, message, bad, buffer, addresses
+        self.kind, self.message, self.bad, self.address, self.buffer = kind, message, bad, address, buffer
 
 
 class Memory:
@@ -166,76 +166,72 @@ class Spaces:
 
         `block` and `thread` number the copies of shared and of local variables.
         """
-        wrong = address & (nbytes - 1)
+        wrong = (address & (nbytes - 1)) != 0
         if wrong.any():
-            raise Fault("Misaligned", f"no multiple of {nbytes} bytes", wrong != 0, *self.name_of(address, wrong != 0))
-        everything = slice(None)
+            raise self._fault("Misaligned", f"no multiple of {nbytes} bytes", address, wrong)
         low, high = int(address.min()), int(address.max())
-        spaces = list(WINDOWS) if space == "generic" else [space]
-        for name in spaces:
+        for name in [space] if space != "generic" else list(WINDOWS):
             start, end = WINDOWS[name]
             if start <= low and high < end:
-                return self._within(name, address, nbytes, block, thread, everything)
-        if space != "generic":
-            start, end = WINDOWS[space]
-            bad = (address < start) | (address >= end)
-            raise Fault("OutOfBounds", f"not in {space} memory", bad, *self.name_of(address, bad))
+                return self._within(name, address, nbytes, block, thread, slice(None))
         found: list[tuple[Any, ...]] = []
         rest = np.ones(len(address), bool)
         for name, (start, end) in WINDOWS.items():
             part = (address >= start) & (address < end)
-            if part.any():
+            if part.any() and space == "generic":
                 rest &= ~part
                 sel = np.flatnonzero(part)
                 found += self._within(name, address[sel], nbytes, block[sel], thread[sel], sel)
+            elif name == space:
+                rest &= ~part
         if rest.any():
-            raise Fault("OutOfBounds", "in no memory", rest, *self.name_of(address, rest))
+            where = "in no memory" if space == "generic" else f"not in {space} memory"
+            raise self._fault("OutOfBounds", where, address, rest)
         return found
 
     def _within(
         self, space: str, address: Array, nbytes: int, block: Array, thread: Array, sel: Any
     ) -> list[tuple[Any, ...]]:
+        """The same for accesses to one space, which are those that `sel` selects."""
         if space in ("shared", "local"):
             region, copy = (self.shared, block) if space == "shared" else (self.local, thread)
-            k = np.searchsorted(region.bases, address, "right") - 1
-            bad = (k < 0) | (address + nbytes > region.ends[k]) if len(region.slots) else np.ones(len(address), bool)
-            if bad.any():
-                raise Fault("OutOfBounds", "in no variable", self._where(bad, sel), *self.name_of(address, bad))
-            return [(region, address - WINDOWS[space][0] + copy * region.stride, sel)]
-        m = self.memory
-        k = bisect_right(m.bases, int(address.min())) - 1
-        if k >= 0 and int(address.max()) + nbytes <= m.regions[k].base + m.regions[k].stride:
-            return self._same_space(space, [(m.regions[k], address - m.bases[k], sel)])
-        bases = np.array(m.bases or [1 << 62], np.int64)
-        ends = np.array([r.base + r.stride for r in m.regions] or [0], np.int64)
+            bases, ends = region.bases, region.ends
+        else:
+            m = self.memory
+            k = bisect_right(m.bases, int(address.min())) - 1
+            if k >= 0 and int(address.max()) + nbytes <= m.regions[k].base + m.regions[k].stride:
+                return [(m.regions[k], address - m.bases[k], sel)]
+            bases = np.array(m.bases, np.int64)
+            ends = np.array([r.base + r.stride for r in m.regions], np.int64)
         which = np.searchsorted(bases, address, "right") - 1
-        bad = (which < 0) | (address + nbytes > ends[which])
+        bad = (which < 0) | (address + nbytes > ends[which]) if len(bases) else np.ones(len(address), bool)
         if bad.any():
-            raise Fault("OutOfBounds", "in no buffer", self._where(bad, sel), *self.name_of(address, bad))
+            numbers = np.flatnonzero(bad)
+            raise self._fault(
+                "OutOfBounds", "in no variable", address, bad, numbers if isinstance(sel, slice) else sel[bad]
+            )
+        if space in ("shared", "local"):
+            return [(region, address - WINDOWS[space][0] + copy * region.stride, sel)]
         parts = []
         for k in np.unique(which):
             part = np.flatnonzero(which == k)
             parts.append((m.regions[k], address[part] - m.bases[k], part if isinstance(sel, slice) else sel[part]))
-        return self._same_space(space, parts)
-
-    def _same_space(self, space: str, parts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        for region, _, sel in parts:
-            if region.space != space:
-                raise Fault("OutOfBounds", f"{region.slots[0].name} is not in {space} memory", sel)
         return parts
 
-    def _where(self, bad: Array, sel: Any) -> Array:
-        return bad if isinstance(sel, slice) else sel[bad]
+    def _fault(self, kind: str, message: str, address: Array, bad: Array, numbers: Array | None = None) -> Fault:
+        """A refusal of those accesses which are `bad`; `numbers` are theirs among all of the instruction."""
+        where = np.flatnonzero(bad)
+        first = int(address[where[0]])
+        return Fault(kind, message, where if numbers is None else numbers, first, self._near(first))
 
-    def name_of(self, address: Array, bad: Array) -> tuple[str, Array]:
-        """The variable at or before the first bad address, with what is to be said of it; and all addresses."""
-        first = int(address[np.flatnonzero(bad)[0]])
+    def _near(self, address: int) -> str:
+        """Words about where an address lies."""
         for space, region in (("shared", self.shared), ("local", self.local)):
             start, end = WINDOWS[space]
-            if start <= first < end:
-                k = bisect_right(region.bases.tolist(), first) - 1
+            if start <= address < end:
+                k = bisect_right(region.bases.tolist(), address) - 1
                 if k < 0:
-                    return f"before every {space} variable", address
+                    return f"before every {space} variable"
                 s = region.slots[k]
-                return f"{first - s.base} bytes from the start of {s.name}, which has {s.nbytes}", address
-        return self.memory.near(first), address
+                return f"{address - s.base} bytes from the start of {s.name}, which has {s.nbytes}"
+        return self.memory.near(address)

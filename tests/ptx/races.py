@@ -17,8 +17,11 @@ from typing import Any
 import numpy as np
 
 Array = Any
-READ, WRITE, ATOMIC = "read", "write", "atomic operation"
-AGAINST = {READ: (WRITE, ATOMIC), WRITE: (WRITE, ATOMIC, READ), ATOMIC: (WRITE, READ)}
+READ, WRITE = "a read", "a write"
+ATOMIC_READ, ATOMIC = "an atomic read", "an atomic operation"
+AGAINST = {
+    READ: (WRITE, ATOMIC), WRITE: (WRITE, ATOMIC, READ, ATOMIC_READ), ATOMIC_READ: (WRITE,), ATOMIC: (WRITE, READ),
+}  # fmt: skip
 THREAD, WARP, BLOCK = 1, 2, 3  # others: of the same warp, of the same block, of other blocks
 
 
@@ -121,7 +124,7 @@ class Accesses:
 
     def check_constant(self, kind: str, offset: Array, nbytes: int, now: Clock, constant: bool) -> Array | None:
         """Which reads through the read-only cache meet a write of this launch, or which writes meet such reads."""
-        if not constant and (kind == READ or self.constant is None):
+        if not constant and (kind in (READ, ATOMIC_READ) or self.constant is None):
             return None
         unit, _, times = self._units(offset, nbytes, now)
         if constant:
