@@ -149,6 +149,11 @@ def _integer(name: str, t: str) -> Op:
     return same(t, 2, compute)
 
 
+@opcode(r"(min|max)\.relu\.(s32)")
+def _at_least_zero(name: str, t: str) -> Op:
+    return same(t, 2, lambda x, y: np.maximum(INTEGER[name](x, y), dtype(t).type(0)))
+
+
 @opcode(r"mul\.hi\.(INT)")
 def _high(t: str) -> Op:
     return same(t, 2, exact.multiply_high)

@@ -119,12 +119,13 @@ def successors(f: Function) -> list[list[int]]:
     return [*out, []]
 
 
-def reachable(edges: list[list[int]], start: int) -> set[int]:
-    """All places that lie behind one, and itself."""
+def reachable(edges: list[list[int]], start: int, stop: int = -1) -> set[int]:
+    """All places that lie behind one, and itself; not those that lie behind `stop` alone."""
     found, todo = {start}, [start]
     while todo:
-        for k in edges[todo.pop()]:
-            if k not in found:
+        at = todo.pop()
+        for k in edges[at]:
+            if k not in found and at != stop:
                 found.add(k)
                 todo.append(k)
     return found
@@ -141,6 +142,7 @@ def loops_of(f: Function) -> list[Loop]:
     for k, i in enumerate(f.instructions):
         for first in forward[k]:
             if first <= k and k in (behind := reachable(forward, first)):
-                inside = frozenset(behind & reachable(backward, k))
+                before = reachable(backward, k, stop=first)  # without another turn of a loop around it
+                inside = frozenset(behind & before)
                 out.append(Loop(f.name, (f.instructions[first].line, i.line), inside))
     return out

@@ -17,6 +17,7 @@ from funcgrad.lowering.executable import Executable
 from funcgrad.lowering.stages import this_target
 from funcgrad.ops.op import Op
 from tests.lowering.test_native_ops import DTYPES, edges, same_bits
+from tests.ptx import ptxas
 from tests.ptx.codegen import to_ptx
 from tests.ptx.device import PtxDevice
 from tests.ptx.kernels import elementwise
@@ -68,6 +69,23 @@ def test_every_op_of_every_dtype(name: str) -> None:
             assert found.dtype == expected.dtype
             eps = np.finfo(found.dtype).eps if found.dtype.kind == "f" else 0
             np.testing.assert_allclose(found, expected, 8 * eps, 0, err_msg=d)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(ptxas.FOUND is None, reason="there is no ptxas")
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
+@pytest.mark.parametrize("name", OPS)
+def test_the_assembler_takes_every_op(name: str, arch: str) -> None:
+    op = registry[name]
+    arity = 1 if name == "convert" else len(inspect.signature(op.function).parameters)
+    for d, to in itertools.product(DTYPES, DTYPES if name == "convert" else [None]):
+        if np.dtype(d).kind not in op.dtypes:
+            continue
+        dtypes = [np.dtype("bool" if name == "select" and k == 0 else d) for k in range(arity)]
+        params = {"dtype": np.dtype(to), "weak": False} if to else {}
+        (aval,) = op.abstract(*[make_aval((), t) for t in dtypes], **params)
+        report = ptxas.assemble(to_ptx(elementwise(op, dtypes, aval.dtype, params), cpu=arch), arch)["k"]
+        assert report.spilled == report.stack == 0 and report.registers <= 64, (d, to)
 
 
 NOT_EXACT = [n for n in OPS if not registry[n].traits.exact]

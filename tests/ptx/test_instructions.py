@@ -102,6 +102,9 @@ def test_arithmetic_of_integers() -> None:
         check_integers(f"mad.lo.{t}", t, [t, t, t], lambda x, y, z: x * y + z)
         check_integers(f"min.{t}", t, [t, t], min)
         check_integers(f"max.{t}", t, [t, t], max)
+        if t == "s32":
+            check_integers("min.relu.s32", t, [t, t], lambda x, y: max(min(x, y), 0))
+            check_integers("max.relu.s32", t, [t, t], lambda x, y: max(x, y, 0))
         divisor = numbers(t)
         divisor[divisor == 0] = 3
         args = [numbers(t), divisor]
