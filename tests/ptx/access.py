@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tests.ptx.arithmetic import dtype
-from tests.ptx.errors import PtxError, Race, ReadOnly, Uninitialised
-from tests.ptx.memory import Region
+from tests.ptx.checks import Kind, check, resolve
+from tests.ptx.errors import Uninitialised
 from tests.ptx.parse import Mem, Operand, Reg, Sink, Sym, Vec
 from tests.ptx.races import ATOMIC, ATOMIC_READ, READ, WRITE
 from tests.ptx.registers import Get, Scope, reader, writer
@@ -73,13 +73,14 @@ def load(scope: Scope, place: int) -> Run:
     where, d, count = address(scope, i.operands[1]), dtype(type), len(puts)
     nbytes = d.itemsize * count
     space = space.partition(":")[0]
+    kind = Kind(ATOMIC_READ if strong else READ, i.opcode, nbytes)
 
     def run(m: Any, threads: Any) -> None:
         at = where(m, threads)
         parts = resolve(m, threads, space, at, nbytes)
         values = None
         for region, offset, sel in parts:
-            note(m, threads, region, offset, sel, nbytes, at, ATOMIC_READ if strong else READ, nc)
+            check(m, threads, kind, at, region, offset, sel)
             got = region.elements(d, count)[offset // nbytes]
             if len(parts) == 1:
                 values = got
@@ -110,13 +111,14 @@ def store(scope: Scope, place: int) -> Run:
     where, d, count = address(scope, i.operands[0]), dtype(type), len(gets)
     nbytes = d.itemsize * count
     space = space.partition(":")[0]
+    kind = Kind(ATOMIC if strong else WRITE, i.opcode, nbytes)
 
     def run(m: Any, threads: Any) -> None:
         at = where(m, threads)
         parts = resolve(m, threads, space, at, nbytes)
         values = [get(m, threads) for get in gets]
         for region, offset, sel in parts:
-            note(m, threads, region, offset, sel, nbytes, at, ATOMIC if strong else WRITE, False, stores=True)
+            check(m, threads, kind, at, region, offset, sel)
             view = region.elements(d, count)
             at_ = offset // nbytes
             for k, value in enumerate(values):
@@ -127,64 +129,6 @@ def store(scope: Scope, place: int) -> Run:
                     view[at_, k] = picked
 
     return run
-
-
-def resolve(m: Any, threads: Any, space: str, at: Array, nbytes: int) -> list[tuple[Region, Array, Any]]:
-    """The places of accesses, checked."""
-    found: list[tuple[Region, Array, Any]] = m.spaces.resolve(
-        space, at, nbytes, m.local_block[threads], m.local_thread[threads]
-    )
-    return found
-
-
-def note(
-    m: Any,
-    threads: Any,
-    region: Region,
-    offset: Array,
-    sel: Any,
-    nbytes: int,
-    at: Array,
-    kind: str,
-    constant: bool,
-    stores: bool = False,
-) -> None:
-    """Check that what is read was written, that what is written may be, and that other accesses are ordered.
-
-    An atomic operation reads and writes, unless it `stores`.
-    """
-
-    def fail(error: type[PtxError], message: str, bad: Array) -> None:
-        first = np.flatnonzero(bad)
-        who = m.numbers(threads)[sel][first]
-        copy = int(offset[first[0]]) % region.stride if region.stride else 0
-        name = next(s.name for s in region.slots if s.base <= at[sel][first[0]] < s.base + s.nbytes)
-        m.fail(error, message, who, int(at[sel][first[0]]), f"byte {copy - _start(region, name)} of {name}")
-
-    if not stores and not region.complete:
-        written = region.is_written(offset, nbytes)
-        if not written.all():
-            fail(Uninitialised, "memory is read, but was never written", ~written)
-    if kind in (WRITE, ATOMIC) and region.readonly:
-        fail(ReadOnly, "memory that may only be read is written", np.ones(len(offset), bool))
-    if m.launch.races and region.space != "local" and not region.readonly:
-        now = m.clock.of(threads).of(sel)
-        if region.accesses is None:
-            region.accesses = m.tracked(region)
-        bad = region.accesses.check_constant(kind, offset, nbytes, now, constant)
-        if bad is not None:
-            fail(Race, "memory is read through the read-only cache and written by the same launch", bad)
-        found = region.accesses.check(kind, offset, nbytes, now)
-        if found is not None:
-            other, thread, bad = found
-            block, number = m.place(thread)
-            fail(Race, f"{kind}, and {other} by block {block} thread {number} that nothing orders", bad)
-    if stores and not region.complete:
-        region.mark_written(offset, nbytes)
-
-
-def _start(region: Region, name: str) -> int:
-    return next(s.base for s in region.slots if s.name == name) - region.origin
 
 
 # -- parameters
@@ -266,13 +210,14 @@ def atomic(scope: Scope, place: int) -> Run:
     where, gets = address(scope, operands[0]), [reader(scope, o, type) for o in operands[1:]]
     put, d, update = writer(scope, to, type), dtype(type), UPDATES[name]
     space = (found["space"] or "generic").partition(":")[0]
+    kind = Kind(ATOMIC, i.opcode, d.itemsize)
 
     def run(m: Any, threads: Any) -> None:
         at = where(m, threads)
         values = [np.broadcast_to(get(m, threads), at.shape) for get in gets]
         old = np.empty(at.shape, d)
         for region, offset, sel in resolve(m, threads, space, at, d.itemsize):
-            note(m, threads, region, offset, sel, d.itemsize, at, ATOMIC, False)
+            check(m, threads, kind, at, region, offset, sel)
             old[sel] = in_turn(update, region.elements(d, 1), offset // d.itemsize, [v[sel] for v in values])
         put(m, threads, old)
 

@@ -23,6 +23,7 @@ from tests.ptx.arithmetic import dtype
 from tests.ptx.errors import Uninitialised
 from tests.ptx.machine import Launch, Machine
 from tests.ptx.memory import GAP, LOCAL, POISON, SHARED, Memory, Region, Slot, Spaces, aligned
+from tests.ptx.ordering import Order
 from tests.ptx.parse import Variable
 from tests.ptx.program import Program
 
@@ -132,7 +133,7 @@ class PtxDevice:
         bx, by, bz = (*block, 1, 1)[:3]
         launch = Launch(
             module, kernel, (gx, gy, gz), (bx, by, bz), self._arguments(module, kernel, args), dynamic_shared,
-            self.budget, self.races,
+            self.budget, self.races, Order(bx * by * bz),
         )  # fmt: skip
         self._check(launch)
         blocks, size = gx * gy * gz, launch.block_size

@@ -15,6 +15,7 @@ import numpy as np
 
 from tests.ptx import errors
 from tests.ptx.memory import Fault, Region, Spaces
+from tests.ptx.ordering import Order
 from tests.ptx.parse import Function
 from tests.ptx.races import Accesses, Clock
 from tests.ptx.warp import lanes_where
@@ -39,6 +40,7 @@ class Launch:
     dynamic_shared: int
     budget: int
     races: bool
+    order: Order
     tracked: list[Region] = field(default_factory=list)  # regions whose accesses are recorded
 
     @property
@@ -84,7 +86,13 @@ class Machine:
         as32 = lambda a: a.astype(np.int32)
         zeros = lambda: np.zeros(self.n, np.int32)
         self.clock = Clock(
-            as32(self.local_thread + first * size), as32(block * warps + tid // 32), as32(block), zeros(), zeros()
+            as32(self.local_thread + first * size),
+            as32(block * warps + tid // 32),
+            as32(block),
+            zeros(),
+            zeros(),
+            0,
+            launch.order,
         )
         self._specials(tid, block)
         self.parameters: dict[tuple[str, str], Parameter] = {}
@@ -228,6 +236,7 @@ class Machine:
             self.barriers[pc] = [rest]
         if on is not None:
             self.clock.epoch[on] += 1
+            self.launch.order.barrier(set(self.clock.block[on].tolist()) if self.launch.order.known else set())
             self.arrive(pc + 1, on)
 
     def exit(self, threads: Threads) -> None:
@@ -235,6 +244,10 @@ class Machine:
         self.exited[threads] = True
         for pc in list(self.barriers):
             self.release(pc)
+
+    def now(self, threads: Threads) -> Clock:
+        """Where and when threads are."""
+        return self.clock.of(threads).at(self.steps)
 
     # -- lanes of a warp
 

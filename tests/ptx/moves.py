@@ -75,12 +75,12 @@ def cvta(scope: Scope, place: int) -> Run:
 
 
 def fence(scope: Scope, place: int) -> Run:
-    """Nothing: accesses take effect at once, and races are told by barriers alone."""
+    """What stands before is ordered before atomic operations behind, as far as others look (`ordering`)."""
     i = scope.instruction
     assert i is not None
     if not FENCE.fullmatch(i.opcode) or i.operands:
         raise scope.unknown("unknown instruction")
-    return lambda m, threads: None
+    return lambda m, threads: m.launch.order.fence(m.now(threads)) if m.launch.races else None
 
 
 BUILDERS = {"mov": mov, "cvta": cvta, "membar": fence, "fence": fence}

@@ -2,8 +2,8 @@
 
 Time in a block goes by epochs: a barrier ends one for all its threads, a barrier of a warp ends one for the warp. Two
 accesses are ordered if they are by the same thread, by the same block in different epochs, or by the same warp in
-different epochs of the warp. Threads of different blocks are never ordered within a launch. Nothing else orders
-accesses; a shuffle does not.
+different epochs of the warp. Threads of different blocks are ordered within a launch by atomic operations and fences
+alone (`ordering`). A shuffle orders nothing.
 
 For each unit of bytes, and for each kind of access, the last one is kept, and whether others stand beside it which
 are not ordered before it. A unit is as large as the smallest access so far.
@@ -11,10 +11,12 @@ are not ordered before it. A unit is as large as the smallest access so far.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from tests.ptx.ordering import Order
 
 Array = Any
 READ, WRITE = "a read", "a write"
@@ -34,19 +36,27 @@ class Clock:
     block: Array
     epoch: Array
     warp_epoch: Array
+    step: int
+    order: Order
 
     def of(self, sel: Any) -> Clock:
         """That of some of the threads."""
-        return Clock(self.thread[sel], self.warp[sel], self.block[sel], self.epoch[sel], self.warp_epoch[sel])
+        parts = [a[sel] for a in (self.thread, self.warp, self.block, self.epoch, self.warp_epoch)]
+        return Clock(*parts, self.step, self.order)
+
+    def at(self, step: int) -> Clock:
+        """The same threads at a step of the machine."""
+        return replace(self, step=step)
+
+
+FIELDS = ("thread", "warp", "block", "epoch", "warp_epoch", "step")
 
 
 class Last:
     """The last access of one kind to each unit."""
 
     def __init__(self, units: int) -> None:
-        self.arrays = {
-            name: np.full(units, -1, np.int32) for name in ("thread", "warp", "block", "epoch", "warp_epoch")
-        }
+        self.arrays = {name: np.full(units, -1, np.int32) for name in FIELDS}
         self.beside = np.zeros(units, np.uint8)
 
     def split(self, times: int) -> None:
@@ -68,13 +78,12 @@ class Last:
         in_warp = np.where(same_warp_epoch & ~alone, THREAD, 0)
         in_block = np.where(same_epoch, np.where(same_warp & (beside < WARP), in_warp, np.where(alone, 0, WARP)), 0)
         out = np.where(same_block & (beside < BLOCK), in_block, BLOCK)
-        return np.where(seen, out, 0)
+        return now.order.refine(self, unit, now, np.where(seen, out, 0))
 
     def note(self, unit: Array, now: Clock) -> None:
         """Keep these accesses; of several to the same unit one, with word of the others."""
         beside = self.unordered(unit, now)
-        self.arrays["thread"][unit] = now.thread
-        for name in ("warp", "block", "epoch", "warp_epoch"):
+        for name in FIELDS:
             self.arrays[name][unit] = getattr(now, name)
         kept = self.arrays["thread"][unit]
         others = kept != now.thread
