@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.ptx.errors import OutOfBounds, Trap
 from tests.ptx.parse import Imm, Sym, Variable, Vec
-from tests.ptx.registers import Scope, reader
+from tests.ptx.registers import Scope, reader, writer
 
 Run = Callable[[Any, Any], None]
 
@@ -135,14 +135,35 @@ def barrier(scope: Scope, place: int) -> Run:
     i = scope.instruction
     assert i is not None
     if i.opcode == "bar.warp.sync":
-        from_warp: Run = scope_meeting(scope, place)
-        return from_warp
+        return warp_barrier(scope)
+    if "red" in i.opcode:
+        return counting_barrier(scope)
     if not BARRIER.fullmatch(i.opcode) or len(i.operands) != 1 or not isinstance(i.operands[0], Imm):
         raise scope.unknown("unknown instruction")
     return lambda m, threads: m.wait(threads)
 
 
-def scope_meeting(scope: Scope, place: int) -> Run:
+def counting_barrier(scope: Scope) -> Run:
+    """``bar.red``: a barrier, and for how many threads of the block a condition holds, or whether for all or any."""
+    i = scope.instruction
+    assert i is not None
+    found = re.fullmatch(r"bar(?:\.cta)?\.red\.(?:(popc)\.u32|(and|or)\.pred)", i.opcode)
+    if not found or len(i.operands) != 3 or not isinstance(i.operands[1], Imm):
+        raise scope.unknown("unknown instruction")
+    mode = found[1] or found[2]
+    put = writer(scope, i.operands[0], "u32" if mode == "popc" else "pred")
+    condition = reader(scope, i.operands[2], "pred")
+
+    def count(m: Any, threads: Any) -> None:
+        block = m.local_block[threads]
+        true = np.bincount(block, np.broadcast_to(condition(m, threads), block.shape), m.blocks)[block]
+        every = np.bincount(block, minlength=m.blocks)[block]
+        put(m, threads, {"popc": true.astype(np.uint32), "and": true == every, "or": true > 0}[mode])
+
+    return lambda m, threads: m.wait(threads, count)
+
+
+def warp_barrier(scope: Scope) -> Run:
     """``bar.warp.sync``: orders the accesses of a warp if all its threads take part."""
     i = scope.instruction
     assert i is not None

@@ -62,18 +62,20 @@ def at(pointer: str, element: str, index: str, result: str, space: int = 1) -> s
     return f"  {result} = getelementptr {element}, ptr addrspace({space}) {pointer}, i32 {index}\n"
 
 
-def elementwise(op: Any, dtypes: Sequence[np.dtype], out: np.dtype, params: dict[str, Any]) -> str:
-    """LLVM text of a kernel ``k(*operands, result, n)`` that applies an op to n elements."""
-    b = Builder(TARGET, lanes=1, block="body")
+def elementwise(op: Any, dtypes: Sequence[np.dtype], out: np.dtype, params: dict[str, Any], lanes: int = 1) -> str:
+    """LLVM text of a kernel ``k(*operands, result, n)``: each of n threads applies an op to `lanes` elements."""
+    b = Builder(TARGET, lanes, block="body")
     loads, values = "", []
     for k, d in enumerate(dtypes):
-        element = "i8" if d.kind == "b" else element_of(d)
-        loads += at(f"%x{k}", element, "%i", f"%p{k}") + f"  %l{k} = load {element}, ptr addrspace(1) %p{k}\n"
-        loads += f"  %c{k} = icmp ne i8 %l{k}, 0\n" if d.kind == "b" else ""
-        values.append(b.value(f"%{'c' if d.kind == 'b' else 'l'}{k}", make_type(element_of(d))))
+        t = make_type("i8" if d.kind == "b" else element_of(d), lanes)
+        loads += at(f"%x{k}", t.text, "%i", f"%p{k}")
+        loads += f"  %l{k} = load {t.text}, ptr addrspace(1) %p{k}, align {lanes * d.itemsize}\n"
+        loads += f"  %c{k} = icmp ne {t.text} %l{k}, {b.constant(t, 0).text}\n" if d.kind == "b" else ""
+        values.append(b.value(f"%{'c' if d.kind == 'b' else 'l'}{k}", make_type(element_of(d), lanes)))
     y = op.emit(b, dtypes[-1], *values, **params)
     if out.kind == "b":
-        y = b.emit(make_type("i8"), f"zext i1 {y.text} to i8")
+        t = make_type("i8", lanes)
+        y = b.emit(t, f"zext {y.type.text} {y.text} to {t.text}")
     pointers = ", ".join([*[array(f"x{k}", readonly=True) for k in range(len(dtypes))], array("out"), "i32 %n"])
     return f"""{DECLARES}
 {b.shared.text()}
@@ -83,7 +85,7 @@ entry:
   br i1 %inside, label %body, label %done
 body:
 {loads}{chr(10).join(b.lines)}
-{at("%out", y.type.text, "%i", "%p")}  store {y.type.text} {y.text}, ptr addrspace(1) %p
+{at("%out", y.type.text, "%i", "%p")}  store {y.type.text} {y.text}, ptr addrspace(1) %p, align {lanes * out.itemsize}
   br label %done
 done:
   ret void

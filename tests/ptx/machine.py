@@ -100,6 +100,7 @@ class Machine:
         self.exited = np.zeros(self.n, bool)
         self.ready: dict[int, list[Threads]] = {program.entries[launch.kernel]: [self.all]}
         self.barriers: dict[int, list[Threads]] = {}  # who waits where for the block
+        self.acts: dict[int, Callable[[Any, Threads], None] | None] = {}
         self.meetings: dict[int, list[Threads]] = {}  # who waits where for lanes of the warp
         self.masks = np.zeros(self.n, np.uint32)
         self.counts = np.zeros(len(program.code), np.int64)
@@ -218,8 +219,9 @@ class Machine:
 
     # -- barriers of a block
 
-    def wait(self, threads: Threads) -> None:
-        """Let threads wait for their block at the current place."""
+    def wait(self, threads: Threads, act: Callable[[Any, Threads], None] | None = None) -> None:
+        """Let threads wait for their block at the current place; together they may `act`."""
+        self.acts[self.pc] = act
         self.barriers.setdefault(self.pc, []).append(threads)
         self.release(self.pc)
 
@@ -235,6 +237,9 @@ class Machine:
         else:
             self.barriers[pc] = [rest]
         if on is not None:
+            act = self.acts[pc]
+            if act is not None:
+                act(self, on)
             self.clock.epoch[on] += 1
             self.launch.order.barrier(set(self.clock.block[on].tolist()) if self.launch.order.known else set())
             self.arrive(pc + 1, on)

@@ -26,16 +26,17 @@ OPS = [n for n, p in registry.items() if p.traits.kind == "elementwise" and p.em
 BLOCK = 128
 
 
-def run(op: Op, args: list[np.ndarray], params: dict[str, Any]) -> np.ndarray:
-    """An op, compiled to PTX, of arrays of one length."""
+def run(op: Op, args: list[np.ndarray], params: dict[str, Any], lanes: int = 1) -> np.ndarray:
+    """An op, compiled to PTX, of arrays of one length, `lanes` elements in each thread."""
     (aval,) = op.abstract(*[make_aval((), a.dtype) for a in args], **params)
     device, n = PtxDevice(), len(args[0])
-    module = device.load(to_ptx(elementwise(op, [a.dtype for a in args], aval.dtype, params)))
+    module = device.load(to_ptx(elementwise(op, [a.dtype for a in args], aval.dtype, params, lanes)))
     pointers = [device.alloc(a.nbytes, f"x{k}", readonly=True) for k, a in enumerate(args)]
     for p, a in zip(pointers, args, strict=True):
         device.write(p, a)
     out = device.alloc(n * aval.dtype.itemsize, "out")
-    device.launch(module, "k", (-(-n // BLOCK),), (BLOCK,), [*pointers, out, np.int32(n)])
+    threads = n // lanes
+    device.launch(module, "k", (-(-threads // BLOCK),), (BLOCK,), [*pointers, out, np.int32(threads)])
     return np.frombuffer(device.read(out, n * aval.dtype.itemsize), aval.dtype)
 
 
@@ -47,18 +48,24 @@ def on_this_processor(op: Op, args: list[np.ndarray], params: dict[str, Any]) ->
     return found
 
 
+def values(name: str, d: str) -> list[np.ndarray]:
+    """Edge values of a dtype, each with each, as many as fill threads of four elements."""
+    arity = 1 if name == "convert" else len(inspect.signature(registry[name].function).parameters)
+    v = edges(d)
+    if name == "select":
+        args = [np.resize([True, False], len(v)), v, v[::-1].copy()]
+    else:
+        args = [np.ascontiguousarray(a).ravel() for a in np.meshgrid(*[v] * arity)] if arity > 1 else [v]
+    return [np.resize(a, -(-len(a) // 4) * 4) for a in args]
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_every_op_of_every_dtype(name: str) -> None:
     op = registry[name]
-    arity = 1 if name == "convert" else len(inspect.signature(op.function).parameters)
     for d, to in itertools.product(DTYPES, DTYPES if name == "convert" else [None]):
         if np.dtype(d).kind not in op.dtypes:
             continue
-        v = edges(d)
-        if name == "select":
-            args = [np.resize([True, False], len(v)), v, v[::-1].copy()]
-        else:
-            args = [np.ascontiguousarray(a).ravel() for a in np.meshgrid(*[v] * arity)] if arity > 1 else [v]
+        args = values(name, d)
         params = {"dtype": np.dtype(to), "weak": False} if to else {}
         found = run(op, args, params)
         with np.errstate(all="ignore"):
@@ -69,6 +76,15 @@ def test_every_op_of_every_dtype(name: str) -> None:
             assert found.dtype == expected.dtype
             eps = np.finfo(found.dtype).eps if found.dtype.kind == "f" else 0
             np.testing.assert_allclose(found, expected, 8 * eps, 0, err_msg=d)
+
+
+@pytest.mark.parametrize("name", [n for n in OPS if n != "convert"])
+def test_four_elements_in_a_thread(name: str) -> None:
+    op = registry[name]
+    for d in ("bool", "int16", "float32"):
+        if np.dtype(d).kind in op.dtypes:
+            args = values(name, d)
+            assert same_bits(run(op, args, {}, lanes=4), run(op, args, {})), d
 
 
 @pytest.mark.slow

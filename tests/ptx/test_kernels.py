@@ -316,6 +316,18 @@ def test_warp_instructions() -> None:
     assert set(out[6]) == {2**32 - 1}
 
 
+def test_barriers_that_count() -> None:
+    declares = "".join(f"declare i32 @llvm.nvvm.barrier0.{n}(i32)\n" for n in ("popc", "and", "or"))
+    body = "  %c = icmp ult i32 %i, %n\n  %w = zext i1 %c to i32\n"
+    for k, name in enumerate(("popc", "and", "or")):
+        body += f"  %v{k} = call i32 @llvm.nvvm.barrier0.{name}(i32 %w)\n  %k{k} = add i32 %i, {k * 192}\n"
+        body += at("%out", "i32", f"%k{k}", f"%p{k}") + f"  store i32 %v{k}, ptr addrspace(1) %p{k}\n"
+    out = launch(entry(f"{array('out')}, i32 %n", body + "  ret void", declares), [("i4", 576), 100], (3,), (64,))[0]
+    blocks = out.reshape(3, 3, 64)
+    assert (blocks == blocks[:, :, :1]).all()
+    assert blocks[:, :, 0].tolist() == [[64, 36, 0], [1, 0, 0], [1, 1, 0]]
+
+
 @pytest.mark.skipif(ptxas.FOUND is None, reason="there is no ptxas")
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
 def test_the_assembler_takes_them(arch: str) -> None:
