@@ -27,7 +27,7 @@ from tests.ptx.ordering import Order
 from tests.ptx.parse import Variable
 from tests.ptx.program import Program
 
-THREADS = 1 << 16  # executed together: more are several batches of blocks
+THREADS = 1 << 14  # executed together, so that registers stay in the cache: more are several batches of blocks
 LIMITS = {"threads": 1024, "shared": 232_448, "grid": (2**31 - 1, 65_535, 65_535)}
 
 

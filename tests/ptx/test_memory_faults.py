@@ -263,6 +263,15 @@ def test_blocks_are_never_ordered() -> None:
     assert "by block 1 thread 0" in str(e) or "by block 0 thread" in str(e)
 
 
+def test_blocks_that_do_not_run_at_one_time() -> None:
+    body = (
+        "  %j = and i32 %i, 16383\n" + at("%out", "i32", "%j", "%p") + "  store i32 %i, ptr addrspace(1) %p\n  ret void"
+    )
+    launch(entry(array("out"), body), [None], grid=64, block=256)
+    e = caught(errors.Race, entry(array("out"), body), [None], grid=65, block=256)
+    assert e.threads[0] == (64, 0) and "by block 0 thread 0" in str(e)
+
+
 def test_atomic_operations_do_not_race() -> None:
     add = "  %a = atomicrmw add ptr addrspace(1) %x, i32 %i monotonic\n"
     assert launch(entry(array("x"), add + "  ret void"), [np.zeros(1, INT)], grid=3)[0][0] == sum(range(192))
