@@ -171,7 +171,7 @@ def _fmod(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
 
 
 def _long_division(b: Any, x: Any, y: Any) -> Any:
-    """The remainder of floats toward zero, exactly: of their mantissas, in steps of as many bits as the words have."""
+    """The remainder of floats toward zero, exactly: of mantissas, as many bits in a step as a word has to spare."""
     digits, word = (23, x.type.with_element("i32")) if x.type.bits == 32 else (52, x.type.with_element("i64"))
     spare = word.bits - digits - 1
     implied, sign = 1 << digits, -(1 << word.bits - 1)
@@ -182,16 +182,25 @@ def _long_division(b: Any, x: Any, y: Any) -> Any:
         normal = b.gt(exponent, 0)
         return b.or_(fraction, b.select(normal, b.constant(word, implied), 0)), b.select(normal, exponent, 1)
 
-    def step(inner: Any, rest: Any, left: Any, divisor: Any) -> tuple[tuple[Any, ...], Any]:
+    def step(inner: Any, rest: Any, left: Any, divisor: Any, inverse: Any) -> tuple[tuple[Any, ...], Any]:
         by = inner.select(inner.lt(left, spare), left, spare)
         by = inner.select(inner.lt(by, 0), 0, by)
-        rest = inner.emit(word, f"urem {word.text} {inner.shl(rest, by).text}, {divisor.text}")
+        moved = inner.shl(rest, by)
+        # the quotient is below 2^spare: its product with the rounded inverse is off by one at most
+        near = inner.mul(inner.emit(x.type, f"uitofp {word.text} {moved.text} to {x.type.text}"), inverse)
+        quotient = inner.emit(word, f"fptoui {x.type.text} {near.text} to {word.text}")
+        rest = inner.isub(moved, inner.imul(quotient, divisor))
+        rest = inner.select(inner.lt(rest, 0), inner.iadd(rest, divisor), rest)
+        rest = inner.select(inner.ge(rest, divisor), inner.isub(rest, divisor), rest)
         left = inner.isub(left, by)
-        return (rest, left, divisor), inner.gt(left, 0)
+        return (rest, left, divisor, inverse), inner.gt(left, 0)
 
     (mx, ex), (my, ey) = parts(x), parts(y)
     left = b.isub(ex, ey)
-    rest = scalar.iterate(b, "remainder", step, (mx, left, b.select(b.eq(my, 0), 1, my)))
+    divisor = b.select(b.eq(my, 0), 1, my)
+    first = b.emit(word, f"urem {word.text} {mx.text}, {divisor.text}")
+    inverse = b.div(1.0, b.emit(x.type, f"uitofp {word.text} {divisor.text} to {x.type.text}"))
+    rest = scalar.iterate(b, "remainder", step, (first, left, divisor, inverse))
     number = b.bits(b.emit(x.type, f"uitofp {word.text} {rest.text} to {x.type.text}"))
     places = b.isub(ey, 1)  # rest · 2^places units of the smallest subnormal number
     exponent = b.iadd(b.lshr(number, digits), b.isub(places, (1 << word.bits - digits - 2) - 2 + digits))

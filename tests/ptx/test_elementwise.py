@@ -21,6 +21,7 @@ from tests.ptx import ptxas
 from tests.ptx.codegen import to_ptx
 from tests.ptx.device import PtxDevice
 from tests.ptx.kernels import elementwise
+from tests.ptx.static import Static
 
 OPS = [n for n, p in registry.items() if p.traits.kind == "elementwise" and p.emit is not None]
 BLOCK = 128
@@ -132,3 +133,5 @@ def test_remainders_of_any_floats(dtype: str) -> None:
     x[::5] = (x[::5].view(word) & 0x0007_FFFF).view(dtype)
     with np.errstate(all="ignore"):
         assert same_bits(run(registry["fmod"], [x, y], {}), np.fmod(x, y))
+    ptx = to_ptx(elementwise(registry["fmod"], [np.dtype(dtype)] * 2, np.dtype(dtype), {}))
+    assert len(Static(ptx).loops) == 1 and not Static(ptx).opcodes("div", "rem", within_loops=True)
