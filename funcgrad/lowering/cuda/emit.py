@@ -1,56 +1,57 @@
-"""The stage from a schedule to the kernels of a GPU: one module, and the launches that run it."""
+"""The stage from a schedule to the kernels of a GPU: one module, and the plan by which the host runs it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from funcgrad.core.ir import Equation, Program, Var
-from funcgrad.lowering.buffers import Layout, layout
+from funcgrad.base.errors import UnsupportedError
+from funcgrad.core.ir import Equation, Literal, Program, Stack, Var, make_aval
+from funcgrad.lowering.buffers import layout
+from funcgrad.lowering.cuda.control import control_launch, copies_of
 from funcgrad.lowering.cuda.loops import loop_launches
+from funcgrad.lowering.cuda.plan import Choose, Copy, Fill, Place, Repeat, Run, Step
 from funcgrad.lowering.cuda.products import as_loop, product_launches
 from funcgrad.lowering.cuda.ptx import gpu_target
 from funcgrad.lowering.cuda.threads import Launch
 from funcgrad.lowering.cuda.walks import scatter_launches, walk_launches
-from funcgrad.lowering.kernels import Kernel, Loop, Product, Scatter, Schedule, Walk
+from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, Schedule, Walk
+from funcgrad.lowering.nests import STATUS
+from funcgrad.lowering.registers.kernel import BYTE
+from funcgrad.lowering.registers.kinds import fits
+from funcgrad.lowering.registers.stacks import bytes_of
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.values import Shared
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One launch: a kernel of the module, its buffers, and its threads."""
-
-    name: str
-    roots: tuple[Any, ...]
-    blocks: int
-    threads: int
+ALIGNMENT = 256  # bytes: of every buffer of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """The kernels of a Program, and how they are launched, in order.
+    """The kernels of a Program, and how they are run.
 
     Attributes
     ----------
     text
         LLVM text without its header.
-    steps
-        What is launched.
+    plan
+        What is done, in order.
     inputs, results
         The roots of the Program's inputs and outputs.
-    arena
-        Where the other buffers lie.
+    buffers
+        The offset of each other buffer in the memory of a call, and the size of that.
     checks
         The equations that can fail; the status holds 1 + the position of one that does, and the value at fault.
     """
 
     text: str
-    steps: tuple[Step, ...]
+    plan: tuple[Step, ...]
     inputs: tuple[Var, ...]
     results: tuple[Var, ...]
-    arena: Layout
+    buffers: dict[Any, int]
+    size: int
     checks: tuple[Equation, ...]
 
 
@@ -63,9 +64,14 @@ class Kernels:
         self.checks: list[Equation] = []
         self.texts: list[str] = []
         self.names: dict[str, str] = {}
+        self.buffers: dict[Any, int] = {}
+        self.size = 0
+        self.loops = 0
+
+    # -- kernels
 
     def launches(self, kernel: Kernel, s: Schedule) -> list[Launch]:
-        """What runs one kernel of a schedule."""
+        """What runs one kernel of a schedule that is not a plan of its own."""
         if isinstance(kernel, Loop):
             return loop_launches(kernel, s.views, self.target, self.shared, self.checks)
         if isinstance(kernel, Walk):
@@ -77,17 +83,9 @@ class Kernels:
             if loop is not None:
                 return self.launches(loop, s)
             return product_launches(kernel, self.target, self.shared)
-        raise NotImplementedError(type(kernel).__name__)
-
-    def steps(self, s: Schedule) -> list[Step]:
-        """The launches of a schedule, in order."""
-        steps = []
-        for kernel in s.kernels:
-            for launch in self.launches(kernel, s):
-                roots = tuple([s.shared.get(r, r) for r in launch.roots])
-                written = {s.shared.get(r, r) for r in launch.written}
-                steps.append(Step(self._name(_as_kernel(launch, roots, written)), roots, launch.blocks, launch.threads))
-        return steps
+        assert isinstance(kernel, Control)
+        copies = [launch for loop in copies_of(kernel, s) for launch in self.launches(loop, s)]
+        return [*copies, control_launch(kernel, s, self.target, self.shared, self.checks)]
 
     def _name(self, text: str) -> str:
         name = self.names.get(text)
@@ -96,11 +94,111 @@ class Kernels:
             self.texts.append(text.replace("@KERNEL", f"@{name}", 1))
         return name
 
+    # -- plans
 
-def _as_kernel(launch: Launch, roots: tuple[Any, ...], written: set[Any]) -> str:
+    def buffer(self, size: int) -> Place:
+        """Memory of its own in that of the call."""
+        root = Var(make_aval((max(size, 1),), BYTE))
+        self.buffers[root] = self.size
+        self.size += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        return Place(root)
+
+    def plan(self, s: Schedule, known: Mapping[Any, Place]) -> list[Step]:
+        """The steps of a schedule, some of whose buffers have a place already."""
+        items = [self._item(kernel, s) for kernel in s.kernels]
+        shared = lambda root: s.shared.get(root, root)
+        touched = [[shared(r) for launch in item for r in launch.roots] for item in items]
+        for kernel, roots in zip(s.kernels, touched, strict=True):
+            if _by_host(kernel):
+                e = kernel.equation
+                roots += [shared(s.views[a].root) for a in e.inputs if isinstance(a, Var)]
+                roots += [shared(v) for v in e.outputs]
+        places = layout(s, touched, {*known, STATUS})
+        frame = self.buffer(places.size) if places.places else None
+
+        def at(root: Any) -> Place:
+            root = shared(root)
+            if root in known:
+                return known[root]
+            if root is STATUS:
+                return Place(STATUS)
+            assert frame is not None
+            return frame.after(places.places[root].offset)
+
+        steps: list[Step] = []
+        for kernel, item in zip(s.kernels, items, strict=True):
+            if _by_host(kernel):
+                steps += self._control(kernel, s, at)
+            for launch in item:
+                roots, written = [shared(r) for r in launch.roots], {shared(r) for r in launch.written}
+                name = self._name(_as_kernel(launch, roots, written))
+                steps.append(Run(name, tuple([at(r) for r in roots]), launch.blocks, launch.threads))
+        return steps
+
+    def _item(self, kernel: Kernel, s: Schedule) -> list[Launch]:
+        return [] if _by_host(kernel) else self.launches(kernel, s)
+
+    # -- loops and branches of the host
+
+    def _control(self, kernel: Control, s: Schedule, at: Any) -> list[Step]:
+        e = kernel.equation
+        if any([isinstance(a.aval, Stack) for a in (*e.inputs, *e.outputs)]):
+            raise UnsupportedError(
+                "a loop of unknown length that keeps values for its reverse mode has no CUDA form yet", source=e.source
+            )
+        steps: list[Step] = []
+        operands = []
+        for a in e.inputs:
+            if isinstance(a, Literal):
+                operands.append(self.buffer(bytes_of(a.aval)))
+                steps.append(Fill(operands[-1], a.value.tobytes(), a.aval.size))
+            else:
+                view = s.views[a]
+                operands.append(at(view.root).after(view.offset * a.aval.dtype.itemsize))
+        results = [at(v) for v in e.outputs]
+        if e.primitive.traits.kind == "branch":
+            bodies = [self._body(b, dict(zip(b.inputs, operands, strict=True)), results) for b in e.params["branches"]]
+            return [*steps, Choose(operands[0], tuple([tuple(b) for b in bodies]))]
+        return [*steps, *self._loop(e, kernel.kept, operands, results)]
+
+    def _loop(self, e: Equation, kept: frozenset[int], operands: list[Place], results: list[Place]) -> list[Step]:
+        p = e.params
+        body, consts, carry = p["body"], p["consts"], p["carry"]
+        number, index = self.loops, self.buffer(8)
+        self.loops += 1
+        current = results[:carry]
+        steps: list[Step] = [
+            Copy(operands[1 + consts + j], target, bytes_of(e.outputs[j].aval))
+            for j, target in enumerate(current)
+            if j not in kept
+        ]
+        rows = [
+            x.row(number, bytes_of(v.aval))
+            for x, v in zip(operands[1 + consts + carry :], body.inputs[1 + consts + carry :], strict=True)
+        ]
+        ys = [y.row(number, bytes_of(a)) for y, a in zip(results[carry:], body.out_avals[carry:], strict=True)]
+        places = dict(zip(body.inputs, [index, *operands[1 : 1 + consts], *current, *rows], strict=True))
+        outs = [self.buffer(bytes_of(a)) for a in body.out_avals[:carry]]
+        inside = self._body(body, places, [*outs, *ys])
+        inside += [Copy(x, y, bytes_of(a)) for x, y, a in zip(outs, current, body.out_avals, strict=False)]
+        test = current[0] if p["test"] else None
+        return [*steps, Repeat(number, operands[0], index, bool(p["reverse"]), test, tuple(inside))]
+
+    def _body(self, body: Program, places: dict[Any, Place], targets: Sequence[Place]) -> list[Step]:
+        """The steps of a body, whose inputs are at `places`; its outputs go to `targets`."""
+        s = schedule(body)
+        return self.plan(s, places | dict(zip(s.outputs, targets, strict=True)))
+
+
+def _by_host(kernel: Kernel) -> bool:
+    """Whether the host goes round: a loop or branch whose bodies are kernels."""
+    return isinstance(kernel, Control) and not fits(kernel.equation)
+
+
+def _as_kernel(launch: Launch, roots: list[Any], written: set[Any]) -> str:
     """The text of a function as that of a kernel, which says what it reads only, and what has memory of its own."""
     head, _, body = launch.text.partition("\n")
-    parameters = re.findall(r"%p\d+|%status|%scratch", head)
+    parameters = re.findall(r"%p\d+|%status", head)
     declared = []
     for name, root in zip(parameters, roots, strict=True):
         alone = roots.count(root) == 1
@@ -116,7 +214,14 @@ def emit(program: Program) -> Module:
     """The kernels of a flat Program."""
     s = schedule(program)
     kernels = Kernels()
-    steps = kernels.steps(s)
-    places = layout(s, [step.roots for step in steps], {*program.inputs, *s.outputs})
+    plan = kernels.plan(s, {v: Place(v) for v in (*program.inputs, *s.outputs)})
     text = "\n".join([kernels.shared.text(), *kernels.texts, ATTRIBUTES, ""])
-    return Module(text, tuple(steps), tuple(program.inputs), tuple(s.outputs), places, tuple(kernels.checks))
+    return Module(
+        text,
+        tuple(plan),
+        tuple(program.inputs),
+        tuple(s.outputs),
+        kernels.buffers,
+        kernels.size,
+        tuple(kernels.checks),
+    )
