@@ -6,10 +6,7 @@ one thread. Large values that a loop changes are copied to where their results a
 
 from __future__ import annotations
 
-from typing import Any
-
-from funcgrad.base.errors import UnsupportedError
-from funcgrad.core.ir import Equation, Literal, Stack
+from funcgrad.core.ir import Equation, Literal, Stack, Var
 from funcgrad.lowering import kernels
 from funcgrad.lowering.cuda.threads import BLOCK, Launch, below, flat_thread, only_if, register, widened
 from funcgrad.lowering.kernels import Loop, Schedule, Write
@@ -46,13 +43,6 @@ class _Straight(Control):
 
     def _watch(self, k: int) -> None:
         """A kernel cannot be interrupted."""
-
-    def _owned(self, kind: Any, avals: Any, sets: int = 1, root: Any = None) -> Any:
-        if avals:
-            raise UnsupportedError(
-                "a loop of unknown length that keeps values for its reverse mode has no CUDA form yet"
-            )
-        return None
 
 
 class _CudaControl(ControlKernel):
@@ -96,11 +86,19 @@ class _CudaControl(ControlKernel):
         roots = dict(self.roots)
         if emitter.failed:
             roots[STATUS] = "%status"
+        own: list[str] = []  # memory of the thread
+        if emitter.scratch:
+            own.append(f"  %scratch = alloca [{emitter.scratch} x i8], align 16")
+        if any([isinstance(v.aval, Stack) for v in self.e.outputs]):
+            roots |= emitter.growing  # which other kernels read
+        else:
+            for root, name in emitter.growing.items():
+                own += [f"  {name} = alloca [{root.aval.size} x i64], align 16"]
+                own.append(f"  store [{root.aval.size} x i64] zeroinitializer, ptr {name}")
         parameters = ", ".join([f"ptr {p}" for p in roots.values()])
-        scratch = [f"  %scratch = alloca [{emitter.scratch} x i8], align 16"] if emitter.scratch else []
-        lines = "\n".join([*scratch, *self.b.lines, "  br label %exit", "exit:", "  ret void"])
+        lines = "\n".join([*own, *self.b.lines, "  br label %exit", "exit:", "  ret void"])
         text = f"define internal void @KERNEL({parameters}) #0 {{\nentry:\n{lines}\n}}\n"
-        written = {*self.e.outputs} | ({STATUS} if emitter.failed else set())
+        written = {*roots} - {self.views[a].root for a in self.e.inputs if isinstance(a, Var)} | {*self.e.outputs}
         return Launch(text, tuple(roots), frozenset(written), blocks, threads)
 
 

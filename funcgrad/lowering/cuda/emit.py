@@ -12,7 +12,7 @@ from funcgrad.core.ir import Equation, Literal, Program, Stack, Var, make_aval
 from funcgrad.lowering.buffers import layout
 from funcgrad.lowering.cuda.control import control_launch, copies_of
 from funcgrad.lowering.cuda.loops import loop_launches
-from funcgrad.lowering.cuda.plan import Choose, Copy, Fill, Place, Repeat, Run, Step
+from funcgrad.lowering.cuda.plan import Choose, Copy, Fill, Hands, Place, Reads, Repeat, Run, Step
 from funcgrad.lowering.cuda.products import as_loop, product_launches
 from funcgrad.lowering.cuda.ptx import gpu_target
 from funcgrad.lowering.cuda.threads import Launch
@@ -21,7 +21,7 @@ from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, S
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.kernel import BYTE
 from funcgrad.lowering.registers.kinds import fits
-from funcgrad.lowering.registers.stacks import bytes_of
+from funcgrad.lowering.registers.stacks import DESCRIPTION, Growing, bytes_of
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.values import Shared
 
@@ -42,6 +42,8 @@ class Module:
         The roots of the Program's inputs and outputs.
     buffers
         The offset of each other buffer in the memory of a call, and the size of that.
+    heap
+        Whether kernels take memory while they run, from a heap that the kernel ``set_heap`` is told of.
     checks
         The equations that can fail; the status holds 1 + the position of one that does, and the value at fault.
     """
@@ -52,6 +54,7 @@ class Module:
     results: tuple[Var, ...]
     buffers: dict[Any, int]
     size: int
+    heap: bool
     checks: tuple[Equation, ...]
 
 
@@ -67,6 +70,7 @@ class Kernels:
         self.buffers: dict[Any, int] = {}
         self.size = 0
         self.loops = 0
+        self.growing: dict[Any, Place] = {}
 
     # -- kernels
 
@@ -96,6 +100,12 @@ class Kernels:
 
     # -- plans
 
+    def described(self, root: Any) -> Place:
+        """Where the descriptions of growing buffers are."""
+        if root not in self.growing:
+            self.growing[root] = self.buffer(root.aval.size * 8)
+        return self.growing[root]
+
     def buffer(self, size: int) -> Place:
         """Memory of its own in that of the call."""
         root = Var(make_aval((max(size, 1),), BYTE))
@@ -113,7 +123,8 @@ class Kernels:
                 e = kernel.equation
                 roots += [shared(s.views[a].root) for a in e.inputs if isinstance(a, Var)]
                 roots += [shared(v) for v in e.outputs]
-        places = layout(s, touched, {*known, STATUS})
+        growing = {r for roots in touched for r in roots if r is not STATUS and isinstance(r.aval, Growing)}
+        places = layout(s, touched, {*known, STATUS, *growing})
         frame = self.buffer(places.size) if places.places else None
 
         def at(root: Any) -> Place:
@@ -122,6 +133,8 @@ class Kernels:
                 return known[root]
             if root is STATUS:
                 return Place(STATUS)
+            if isinstance(root.aval, Growing):
+                return self.described(root)
             assert frame is not None
             return frame.after(places.places[root].offset)
 
@@ -142,10 +155,6 @@ class Kernels:
 
     def _control(self, kernel: Control, s: Schedule, at: Any) -> list[Step]:
         e = kernel.equation
-        if any([isinstance(a.aval, Stack) for a in (*e.inputs, *e.outputs)]):
-            raise UnsupportedError(
-                "a loop of unknown length that keeps values for its reverse mode has no CUDA form yet", source=e.source
-            )
         steps: list[Step] = []
         operands = []
         for a in e.inputs:
@@ -164,6 +173,12 @@ class Kernels:
     def _loop(self, e: Equation, kept: frozenset[int], operands: list[Place], results: list[Place]) -> list[Step]:
         p = e.params
         body, consts, carry = p["body"], p["consts"], p["carry"]
+        nested = [a for a in e.outputs[carry:] if isinstance(a.aval, Stack) and isinstance(a.aval.elem, Stack)]
+        if nested or any([isinstance(v.aval, Stack) for v in e.outputs[:carry]]):
+            raise UnsupportedError(
+                "a loop of unknown length whose body is another one, of large arrays, has no reverse mode on CUDA yet",
+                source=e.source,
+            )
         number, index = self.loops, self.buffer(8)
         self.loops += 1
         current = results[:carry]
@@ -172,17 +187,40 @@ class Kernels:
             for j, target in enumerate(current)
             if j not in kept
         ]
-        rows = [
-            x.row(number, bytes_of(v.aval))
-            for x, v in zip(operands[1 + consts + carry :], body.inputs[1 + consts + carry :], strict=True)
-        ]
-        ys = [y.row(number, bytes_of(a)) for y, a in zip(results[carry:], body.out_avals[carry:], strict=True)]
+        rows, reads = [], []
+        for x, a, v in zip(
+            operands[1 + consts + carry :],
+            e.inputs[1 + consts + carry :],
+            body.inputs[1 + consts + carry :],
+            strict=True,
+        ):
+            if isinstance(a.aval, Stack):
+                zeros = self.buffer(bytes_of(v.aval))
+                steps.append(Fill(zeros, b"\0", bytes_of(v.aval)))
+                reads.append(Reads(Var(v.aval), x, zeros))
+                rows.append(Place(reads[-1].root))
+            else:
+                rows.append(x.row(number, bytes_of(v.aval)))
+        ys, handed = [], {}
+        for y, v, a in zip(results[carry:], e.outputs[carry:], body.out_avals[carry:], strict=True):
+            if isinstance(v.aval, Stack):
+                ys.append(Place(Var(a)))
+                handed[ys[-1].root] = y, -(-bytes_of(a) // 16) * 16
+            else:
+                ys.append(y.row(number, bytes_of(a)))
+        hands = None
+        if handed:
+            widths = [width for _, width in handed.values()]
+            offsets = tuple([sum(widths[:j]) for j in range(len(widths))])
+            descriptions = self.buffer(8 * DESCRIPTION * len(widths))
+            hands = Hands(tuple(handed), offsets, sum(widths), descriptions, tuple([y for y, _ in handed.values()]))
         places = dict(zip(body.inputs, [index, *operands[1 : 1 + consts], *current, *rows], strict=True))
         outs = [self.buffer(bytes_of(a)) for a in body.out_avals[:carry]]
         inside = self._body(body, places, [*outs, *ys])
         inside += [Copy(x, y, bytes_of(a)) for x, y, a in zip(outs, current, body.out_avals, strict=False)]
         test = current[0] if p["test"] else None
-        return [*steps, Repeat(number, operands[0], index, bool(p["reverse"]), test, tuple(inside))]
+        loop = Repeat(number, operands[0], index, bool(p["reverse"]), test, tuple(inside), tuple(reads), hands)
+        return [*steps, loop]
 
     def _body(self, body: Program, places: dict[Any, Place], targets: Sequence[Place]) -> list[Step]:
         """The steps of a body, whose inputs are at `places`; its outputs go to `targets`."""
@@ -207,6 +245,48 @@ def _as_kernel(launch: Launch, roots: list[Any], written: set[Any]) -> str:
     return f"define ptx_kernel void @KERNEL({', '.join(declared)}) #0 {{\n{body}"
 
 
+REALLOC = "declare ptr @realloc(ptr, i64)"
+HEAP = """@heap = internal addrspace(1) global [2 x i64] zeroinitializer, align 16
+
+define ptx_kernel void @set_heap(i64 %base, i64 %end) #0 {
+  store i64 %base, ptr addrspace(1) @heap
+  %ep = getelementptr i64, ptr addrspace(1) @heap, i64 1
+  store i64 %end, ptr addrspace(1) %ep
+  ret void
+}
+
+define internal ptr @realloc(ptr %old, i64 %size) #0 {
+entry:
+  %more = add i64 %size, 31
+  %taken = and i64 %more, -16
+  %at = atomicrmw add ptr addrspace(1) @heap, i64 %taken monotonic
+  %ep = getelementptr i64, ptr addrspace(1) @heap, i64 1
+  %end = load i64, ptr addrspace(1) %ep
+  %after = add i64 %at, %taken
+  %full = icmp ugt i64 %after, %end
+  br i1 %full, label %none, label %some
+none:
+  ret ptr null
+some:
+  %head = inttoptr i64 %at to ptr
+  store i64 %size, ptr %head
+  %new = getelementptr i8, ptr %head, i64 16
+  %first = icmp eq ptr %old, null
+  br i1 %first, label %done, label %before
+before:
+  %oldhead = getelementptr i8, ptr %old, i64 -16
+  %length = load i64, ptr %oldhead
+  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %new, ptr align 16 %old, i64 %length, i1 false)
+  br label %done
+done:
+  ret ptr %new
+}
+
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+"""Memory that only grows until the call ends: a size, then the bytes. What does not fit is null, and the host begins
+again with more."""
+
 ATTRIBUTES = "attributes #0 = { nounwind }"
 
 
@@ -215,13 +295,16 @@ def emit(program: Program) -> Module:
     s = schedule(program)
     kernels = Kernels()
     plan = kernels.plan(s, {v: Place(v) for v in (*program.inputs, *s.outputs)})
-    text = "\n".join([kernels.shared.text(), *kernels.texts, ATTRIBUTES, ""])
+    heap = kernels.shared.declares.pop(REALLOC, REALLOC) is None
+    text = "\n".join([*([HEAP] if heap else []), kernels.shared.text(), *kernels.texts, ATTRIBUTES, ""])
+    empty = [Fill(place, bytes(8), root.aval.size) for root, place in kernels.growing.items()]
     return Module(
         text,
-        tuple(plan),
+        (*empty, *plan),
         tuple(program.inputs),
         tuple(s.outputs),
         kernels.buffers,
         kernels.size,
+        heap,
         tuple(kernels.checks),
     )

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from struct import pack, unpack
 from typing import Any, Protocol
+
+from funcgrad.lowering.registers.stacks import DESCRIPTION, OUT_OF_MEMORY
 
 
 class Device(Protocol):
@@ -87,6 +90,38 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True)
+class Reads:
+    """A stack that a loop reads: its words are at `stack`; its row of the trip is `root`, or `zeros` beyond its end."""
+
+    root: Any
+    stack: Place
+    zeros: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """The stacks that a loop hands out, side by side in one buffer that grows.
+
+    Attributes
+    ----------
+    roots
+        What they are in a trip.
+    offsets, stride
+        Of their values in a row, and of the rows, in bytes.
+    descriptions
+        Where the descriptions of their rows are (see `registers.stacks`).
+    stacks
+        Where their words are.
+    """
+
+    roots: tuple[Any, ...]
+    offsets: tuple[int, ...]
+    stride: int
+    descriptions: Place
+    stacks: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Repeat:
     """A loop: `steps` for each index below the int64 at `count`, as long as the bool at `test`, if any, is true.
 
@@ -99,6 +134,8 @@ class Repeat:
     reverse: bool
     test: Place | None
     steps: tuple[Any, ...]
+    reads: tuple[Reads, ...] = ()
+    hands: Hands | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +147,34 @@ class Choose:
 
 
 Step = Run | Copy | Fill | Repeat | Choose
+
+
+HEAP = 1 << 20  # bytes at first of what kernels take while they run
+
+
+def run_module(device: Device, handle: Any, module: Any, addresses: Mapping[Any, int], status: int) -> int:
+    """Run a `Module` whose buffers are at `addresses`; the code that its status holds then.
+
+    If kernels need more memory than there is, all of it runs again with more: nothing that it reads has changed.
+
+    Raises
+    ------
+    MemoryError
+        The device has no more memory.
+    """
+    size = HEAP
+    while True:
+        device.write(status, bytes(16))
+        heap = None
+        if module.heap:
+            heap = device.allocate(size)
+            device.launch(handle, "set_heap", 1, 1, [heap.address, heap.address + size])
+        running = Running(device, handle, addresses, status)
+        running.run(module.plan)
+        code = int.from_bytes(device.read(status, 8), "little", signed=True)
+        if heap is None or code != OUT_OF_MEMORY:
+            return code
+        size *= 4
 
 
 class Running:
@@ -124,8 +189,9 @@ class Running:
     """
 
     def __init__(self, device: Device, module: Any, addresses: Mapping[Any, int], status: int) -> None:
-        self.device, self.module, self.addresses, self.status = device, module, addresses, status
+        self.device, self.module, self.addresses, self.status = device, module, dict(addresses), status
         self.at: dict[int, int] = {}
+        self.held: list[Any] = []  # memory of stacks, until the run ends
 
     def address(self, p: Place) -> int:
         """Where a place is now."""
@@ -150,13 +216,66 @@ class Running:
     def _integer(self, p: Place) -> int:
         return int.from_bytes(self.device.read(self.address(p), 8), "little", signed=True)
 
+    def _words(self, address: int, count: int) -> tuple[int, ...]:
+        return unpack(f"<{count}q", self.device.read(address, 8 * count))
+
     def _repeat(self, s: Repeat) -> None:
         n = self._integer(s.count)
+        rows = [self._rows(r) for r in s.reads]
+        growing = None if s.hands is None else _Growing(self, s.hands)
+        trips = 0
         for t in range(n):
             if s.test is not None and self.device.read(self.address(s.test), 1) == b"\0":
                 break
             i = self.at[s.number] = n - 1 - t if s.reverse else t
             self.device.write(self.address(s.index), i.to_bytes(8, "little"))
+            for r, (base, stride, count) in zip(s.reads, rows, strict=True):
+                self.addresses[r.root] = base + i * stride if i < count else self.address(r.zeros)
+            if growing is not None:
+                growing.row(i, n if s.test is None else i + 1)
             self.run(s.steps)
+            trips += 1
             if self.status and self.device.read(self.status, 8) != bytes(8):
                 break
+        if growing is not None:
+            growing.end(trips)
+
+    def _rows(self, r: Reads) -> tuple[int, int, int]:
+        """Where the rows of a stack begin, how far they are apart, and how many there are."""
+        slot, first, count = self._words(self.address(r.stack), 3)
+        if not count:
+            return 0, 0, 0
+        start, stride = self._words(slot, 2)
+        return start + first * stride, stride, count
+
+
+class _Growing:
+    """The rows of what a loop hands out, while it runs."""
+
+    def __init__(self, running: Running, hands: Hands) -> None:
+        self.running, self.hands = running, hands
+        self.memory: Any = None
+        self.room = 0
+
+    def row(self, i: int, count: int) -> None:
+        """Point the values of the trip to row `i`, when there is room for `count` rows."""
+        running, h = self.running, self.hands
+        if count > self.room:
+            more = max(count, 2 * self.room, 16)
+            memory = running.device.allocate(max(more * h.stride, 1))
+            running.held.append(memory)
+            if self.memory is not None:
+                running.device.copy(memory.address, self.memory.address, self.room * h.stride)
+            self.memory, self.room = memory, more
+        for root, offset in zip(h.roots, h.offsets, strict=True):
+            running.addresses[root] = self.memory.address + i * h.stride + offset
+
+    def end(self, trips: int) -> None:
+        """Write the descriptions of the rows, and the stacks."""
+        running, h = self.running, self.hands
+        start = self.memory.address if self.memory is not None else 0
+        place = running.address(h.descriptions)
+        for j, (offset, stack) in enumerate(zip(h.offsets, h.stacks, strict=True)):
+            here = place + 8 * DESCRIPTION * j
+            running.device.write(here, pack("<5q", start + offset, h.stride, trips, self.room, 0))
+            running.device.write(running.address(stack), pack("<3q", here, 0, trips))
