@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from funcgrad.base.errors import UnsupportedError
-from funcgrad.core.ir import Equation, Literal, Program, Stack, Var, make_aval
+from funcgrad.core.ir import Equation, Program, Var, make_aval
 from funcgrad.lowering.buffers import layout
+from funcgrad.lowering.cuda.bodies import host_steps
 from funcgrad.lowering.cuda.control import control_launch, copies_of
 from funcgrad.lowering.cuda.loops import loop_launches
-from funcgrad.lowering.cuda.plan import Choose, Copy, Fill, Hands, Place, Reads, Repeat, Run, Step
+from funcgrad.lowering.cuda.plan import Fill, Place, Run, Step
 from funcgrad.lowering.cuda.products import as_loop, product_launches
 from funcgrad.lowering.cuda.ptx import gpu_target
 from funcgrad.lowering.cuda.threads import Launch
@@ -21,7 +21,7 @@ from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, S
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.kernel import BYTE
 from funcgrad.lowering.registers.kinds import fits
-from funcgrad.lowering.registers.stacks import DESCRIPTION, Growing, bytes_of
+from funcgrad.lowering.registers.stacks import Growing
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.values import Shared
 
@@ -141,7 +141,7 @@ class Kernels:
         steps: list[Step] = []
         for kernel, item in zip(s.kernels, items, strict=True):
             if _by_host(kernel):
-                steps += self._control(kernel, s, at)
+                steps += host_steps(self, kernel, s, at)
             for launch in item:
                 roots, written = [shared(r) for r in launch.roots], {shared(r) for r in launch.written}
                 name = self._name(_as_kernel(launch, roots, written))
@@ -150,82 +150,6 @@ class Kernels:
 
     def _item(self, kernel: Kernel, s: Schedule) -> list[Launch]:
         return [] if _by_host(kernel) else self.launches(kernel, s)
-
-    # -- loops and branches of the host
-
-    def _control(self, kernel: Control, s: Schedule, at: Any) -> list[Step]:
-        e = kernel.equation
-        steps: list[Step] = []
-        operands = []
-        for a in e.inputs:
-            if isinstance(a, Literal):
-                operands.append(self.buffer(bytes_of(a.aval)))
-                steps.append(Fill(operands[-1], a.value.tobytes(), a.aval.size))
-            else:
-                view = s.views[a]
-                operands.append(at(view.root).after(view.offset * a.aval.dtype.itemsize))
-        results = [at(v) for v in e.outputs]
-        if e.primitive.traits.kind == "branch":
-            bodies = [self._body(b, dict(zip(b.inputs, operands, strict=True)), results) for b in e.params["branches"]]
-            return [*steps, Choose(operands[0], tuple([tuple(b) for b in bodies]))]
-        return [*steps, *self._loop(e, kernel.kept, operands, results)]
-
-    def _loop(self, e: Equation, kept: frozenset[int], operands: list[Place], results: list[Place]) -> list[Step]:
-        p = e.params
-        body, consts, carry = p["body"], p["consts"], p["carry"]
-        nested = [a for a in e.outputs[carry:] if isinstance(a.aval, Stack) and isinstance(a.aval.elem, Stack)]
-        if nested or any([isinstance(v.aval, Stack) for v in e.outputs[:carry]]):
-            raise UnsupportedError(
-                "a loop of unknown length whose body is another one, of large arrays, has no reverse mode on CUDA yet",
-                source=e.source,
-            )
-        number, index = self.loops, self.buffer(8)
-        self.loops += 1
-        current = results[:carry]
-        steps: list[Step] = [
-            Copy(operands[1 + consts + j], target, bytes_of(e.outputs[j].aval))
-            for j, target in enumerate(current)
-            if j not in kept
-        ]
-        rows, reads = [], []
-        for x, a, v in zip(
-            operands[1 + consts + carry :],
-            e.inputs[1 + consts + carry :],
-            body.inputs[1 + consts + carry :],
-            strict=True,
-        ):
-            if isinstance(a.aval, Stack):
-                zeros = self.buffer(bytes_of(v.aval))
-                steps.append(Fill(zeros, b"\0", bytes_of(v.aval)))
-                reads.append(Reads(Var(v.aval), x, zeros))
-                rows.append(Place(reads[-1].root))
-            else:
-                rows.append(x.row(number, bytes_of(v.aval)))
-        ys, handed = [], {}
-        for y, v, a in zip(results[carry:], e.outputs[carry:], body.out_avals[carry:], strict=True):
-            if isinstance(v.aval, Stack):
-                ys.append(Place(Var(a)))
-                handed[ys[-1].root] = y, -(-bytes_of(a) // 16) * 16
-            else:
-                ys.append(y.row(number, bytes_of(a)))
-        hands = None
-        if handed:
-            widths = [width for _, width in handed.values()]
-            offsets = tuple([sum(widths[:j]) for j in range(len(widths))])
-            descriptions = self.buffer(8 * DESCRIPTION * len(widths))
-            hands = Hands(tuple(handed), offsets, sum(widths), descriptions, tuple([y for y, _ in handed.values()]))
-        places = dict(zip(body.inputs, [index, *operands[1 : 1 + consts], *current, *rows], strict=True))
-        outs = [self.buffer(bytes_of(a)) for a in body.out_avals[:carry]]
-        inside = self._body(body, places, [*outs, *ys])
-        inside += [Copy(x, y, bytes_of(a)) for x, y, a in zip(outs, current, body.out_avals, strict=False)]
-        test = current[0] if p["test"] else None
-        loop = Repeat(number, operands[0], index, bool(p["reverse"]), test, tuple(inside), tuple(reads), hands)
-        return [*steps, loop]
-
-    def _body(self, body: Program, places: dict[Any, Place], targets: Sequence[Place]) -> list[Step]:
-        """The steps of a body, whose inputs are at `places`; its outputs go to `targets`."""
-        s = schedule(body)
-        return self.plan(s, places | dict(zip(s.outputs, targets, strict=True)))
 
 
 def _by_host(kernel: Kernel) -> bool:

@@ -46,13 +46,13 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An address: a buffer, an offset in bytes, and for loops around (by number) the bytes from row to row."""
+    """An address: a buffer, an offset in bytes, and for loops around the bytes from row to row."""
 
     root: Any
     offset: int = 0
-    rows: tuple[tuple[int, int], ...] = ()
+    rows: tuple[tuple[Any, int], ...] = ()
 
-    def row(self, loop: int, size: int) -> Place:
+    def row(self, loop: Any, size: int) -> Place:
         """The row of `size` bytes at the index of a loop."""
         return Place(self.root, self.offset, (*self.rows, (loop, size)))
 
@@ -128,7 +128,7 @@ class Repeat:
     The index is at `index` for the kernels, and moves the rows of loop `number`.
     """
 
-    number: int
+    number: Any
     count: Place
     index: Place
     reverse: bool
@@ -190,7 +190,7 @@ class Running:
 
     def __init__(self, device: Device, module: Any, addresses: Mapping[Any, int], status: int) -> None:
         self.device, self.module, self.addresses, self.status = device, module, dict(addresses), status
-        self.at: dict[int, int] = {}
+        self.at: dict[Any, int] = {}
         self.held: list[Any] = []  # memory of stacks, until the run ends
 
     def address(self, p: Place) -> int:
