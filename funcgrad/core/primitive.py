@@ -119,10 +119,14 @@ class Recurrence:
         ``(dtype) -> ((dtype, constant), ...)``: the state before the first step, for results of that dtype.
     step
         ``(builder, dtype, state, *registers) -> (state, register)``: what it is after one, and its result.
+    combine
+        ``(builder, dtype, register, register) -> register``, if the state is one register and the state after some
+        steps is that after the first of them combined with that of the others alone: such steps can be made in parts.
     """
 
     start: Callable[[Dtype], tuple[tuple[Dtype, float], ...]]
     step: Callable[..., tuple[list[Any], Any]]
+    combine: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,18 +67,22 @@ class WalkEmitter(NestEmitter):
         step = lambda i, c: self._level(depth + 1, self.advance(pointers, depth, i))
         return repeat(self.b, n.sizes[depth], [], step)
 
+    def states(self) -> Carries:
+        """The states before the first step."""
+        return [constant(make_type(element_of(d), self.lanes), x) for start in self.starts for d, x in start]
+
     def along(self, pointers: list[Access]) -> Carries:
         """All steps of the walk."""
         n = self.nest
-        states = [constant(make_type(element_of(d), self.lanes), x) for start in self.starts for d, x in start]
         if n.outer == len(n.sizes):
-            self._step(pointers, states)
+            self.step(pointers, self.states())
         else:
-            step = lambda i, c: self._step(self.advance(pointers, n.outer, i), c)
-            repeat(self.b, n.sizes[n.outer], states, step)
+            step = lambda i, c: self.step(self.advance(pointers, n.outer, i), c)
+            repeat(self.b, n.sizes[n.outer], self.states(), step)
         return []
 
-    def _step(self, pointers: list[Access], states: Carries) -> Carries:
+    def step(self, pointers: list[Access], states: Carries, keep: bool = True) -> Carries:
+        """One step: the states after it. Its results are stored if they are to be kept."""
         vector, env = self.nest.vector, {}
 
         def access(v: Var) -> tuple[Access, int]:
@@ -98,7 +102,8 @@ class WalkEmitter(NestEmitter):
             recurrence, state = e.primitive.recurrence, states[len(after) : len(after) + len(start)]
             assert recurrence is not None
             state, result = recurrence.step(self.b, out.aval.dtype, state, *[read(a) for a in e.inputs])
-            self.store(result, *access(out))
+            if keep:
+                self.store(result, *access(out))
             after += state
         return after
 

@@ -69,7 +69,6 @@ class Kernels:
         self.names: dict[str, str] = {}
         self.buffers: dict[Any, int] = {}
         self.size = 0
-        self.loops = 0
         self.growing: dict[Any, Place] = {}
 
     # -- kernels

@@ -111,16 +111,20 @@ def shared_array(b: Builder, name: str, type: Type, length: int) -> str:
     return f"@{name}"
 
 
-def shuffled(b: Builder, x: Value, distance: int) -> Value:
-    """The value that the lane `distance` further on in the warp has. All lanes of the warp take part."""
+def shuffled(b: Builder, x: Value, distance: int, up: bool = False) -> Value:
+    """The value that the lane `distance` further on in the warp has; before, if `up`. All lanes of the warp take part.
+
+    Lanes for which there is no such lane get their own.
+    """
+    how, last = ("up", 0) if up else ("down", WARP - 1)
     t = x.type
     bits = b.bits(x) if t.is_float else x
     width = bits.type.bits
-    b.shared.declares["declare i32 @llvm.nvvm.shfl.sync.down.i32(i32, i32, i32, i32)"] = None
+    b.shared.declares[f"declare i32 @llvm.nvvm.shfl.sync.{how}.i32(i32, i32, i32, i32)"] = None
 
     def one(word: Value) -> Value:
         return b.emit(
-            I32, f"call i32 @llvm.nvvm.shfl.sync.down.i32(i32 {FULL}, i32 {word.text}, i32 {distance}, i32 31)"
+            I32, f"call i32 @llvm.nvvm.shfl.sync.{how}.i32(i32 {FULL}, i32 {word.text}, i32 {distance}, i32 {last})"
         )
 
     if width < 32:
@@ -176,6 +180,42 @@ def join_block(
         value = b.emit(_stored(t), f"load {_stored(t)}, ptr addrspace(3) {p.text}")
         found.append(b.ne(value, 0) if t.bits == 1 else value)
     return warp(found, warps)
+
+
+def before_me(
+    b: Builder, carries: Carries, start: Carries, combine: Callable[[Carries, Carries], Carries], threads: int = BLOCK
+) -> Carries:
+    """The carries of all threads of a block before this one, combined in their order; `start` for the first."""
+    thread = register(b, "tid.x")
+    lane, warp = b.and_(thread, WARP - 1), b.lshr(thread, constant(I32, 5))
+    some = lambda c, x, y: [b.select(c, p, q) for p, q in zip(x, y, strict=True)]
+    distance = 1
+    while distance < WARP:
+        others = [shuffled(b, c, distance, up=True) for c in carries]
+        carries = some(b.ge(lane, distance), combine(others, carries), carries)
+        distance *= 2
+    mine = some(b.eq(lane, 0), start, [shuffled(b, c, 1, up=True) for c in carries])
+    warps = threads // WARP
+    places = [shared_array(b, f"before.{k}.{_stored(c.type).suffix}.{warps}", _stored(c.type), warps)
+              for k, c in enumerate(carries)]  # fmt: skip
+
+    def put() -> None:
+        for place, c in zip(places, carries, strict=True):
+            p = b.emit(I64, f"getelementptr {_stored(c.type)}, ptr addrspace(3) {place}, i32 {warp.text}")
+            value = b.emit(_stored(c.type), f"zext i1 {c.text} to i8") if c.type.bits == 1 else c
+            b.lines.append(f"  store {value.type} {value.text}, ptr addrspace(3) {p.text}")
+
+    only_if(b, b.eq(lane, WARP - 1), put)
+    barrier(b)
+    total = start
+    for w in range(warps - 1):
+        found: Carries = []
+        for place, c in zip(places, carries, strict=True):
+            p = b.emit(I64, f"getelementptr {_stored(c.type)}, ptr addrspace(3) {place}, i32 {w}")
+            value = b.emit(_stored(c.type), f"load {_stored(c.type)}, ptr addrspace(3) {p.text}")
+            found.append(b.ne(value, 0) if c.type.bits == 1 else value)
+        total = some(b.gt(warp, w), combine(total, found), total)
+    return combine(total, mine)
 
 
 def _stored(t: Type) -> Type:

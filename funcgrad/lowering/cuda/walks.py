@@ -15,14 +15,28 @@ import numpy as np
 
 from funcgrad.core.ir import Literal, Var, make_aval
 from funcgrad.core.primitive import registry
-from funcgrad.lowering.cuda.threads import BLOCK, I1, I32, Launch, Threads, below, flat_thread, only_if, widened
+from funcgrad.lowering.cuda.threads import (
+    BLOCK,
+    I1,
+    I32,
+    Launch,
+    Threads,
+    before_me,
+    below,
+    flat_thread,
+    from_to,
+    only_if,
+    register,
+    widened,
+)
 from funcgrad.lowering.kernels import Scatter, Walk
 from funcgrad.lowering.layout import View
-from funcgrad.lowering.nests import I64, Access, nest
-from funcgrad.lowering.values import Shared, Target, Value, make_type
+from funcgrad.lowering.nests import I64, Access, Carries, nest
+from funcgrad.lowering.values import Shared, Target, Value, constant, make_type
 from funcgrad.lowering.walks import ScatterEmitter, WalkEmitter
 from funcgrad.ops.scalar import element_of
 
+LONG, FEW = 1024, 4096  # steps of lines that a block walks along, and how many of those there are at most
 INT32 = np.dtype(np.int32)
 
 
@@ -47,10 +61,41 @@ def scatter_launches(scatter: Scatter, views: dict[Var, View], target: Target, s
 
 class _CudaWalk(Threads, WalkEmitter):
     def launch(self, walk: Walk) -> Launch:
+        """The kernel: a thread walks along a line, or, where there are few of them and they are long, a block."""
         self.start(walk)
-        blocks = self.each(0, self.nest.outer, lambda pointers, start: self.along(pointers))
+        n = self.nest
+        lines, length = prod(self.sizes(0, n.outer)), prod(n.sizes[n.outer :])
+        parts = all([e.primitive.recurrence.combine is not None for e in walk.equations])  # type: ignore[union-attr]
+        if parts and length >= LONG and lines <= FEW and self.lanes == 1:
+            self._in_parts(length)
+            blocks = lines
+        else:
+            blocks = self.each(0, n.outer, lambda pointers, start: self.along(pointers))
         text = self.finish()
         return Launch(text.text, text.roots, frozenset([v for e in walk.equations for v in e.outputs]), blocks)
+
+    def fitting(self, n: Any, widest: int) -> int:
+        few = prod(n.sizes[: n.outer]) <= FEW and prod(n.sizes[n.outer :]) >= LONG
+        return 1 if few else super().fitting(n, widest)
+
+    def _in_parts(self, length: int) -> None:
+        """A thread walks along its part twice: for what it adds up to, and again from what is before it."""
+        b, n = self.b, self.nest
+        pointers, _ = self.at(n.accesses, 0, self.sizes(0, n.outer), register(b, "ctaid.x"))
+        part = -(-length // BLOCK)
+        first = b.imul(widened(b, register(b, "tid.x")), part)
+        end = b.iadd(first, part)
+        end = b.select(b.lt(end, length), end, constant(I64, length))
+
+        def walk(states: Carries, keep: bool) -> Carries:
+            step = lambda i, c: self.step(self.advance(pointers, n.outer, i), c, keep)
+            return from_to(b, first, end, 1, states, step)
+
+        def combine(x: Carries, y: Carries) -> Carries:
+            pairs = zip(self.walk.equations, x, y, strict=True)
+            return [e.primitive.recurrence.combine(b, e.outputs[0].aval.dtype, p, q) for e, p, q in pairs]  # type: ignore[union-attr,misc]
+
+        walk(before_me(b, walk(self.states(), False), self.states(), combine), True)
 
 
 class _CudaScatter(Threads, ScatterEmitter):
