@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from funcgrad.core.ir import Equation, Literal, Stack, Var
 from funcgrad.lowering import kernels
-from funcgrad.lowering.cuda.threads import BLOCK, Launch, below, flat_thread, only_if, register, widened
+from funcgrad.lowering.cuda.threads import BLOCK, Launch, below, flat_thread, note_first, only_if, register, widened
 from funcgrad.lowering.kernels import Loop, Schedule, Write
 from funcgrad.lowering.layout import contiguous
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.cells import is_small
 from funcgrad.lowering.registers.control import Control
 from funcgrad.lowering.registers.kernel import ControlKernel
-from funcgrad.lowering.values import Shared, Target
+from funcgrad.lowering.values import Shared, Target, Value
 
 
 def copies_of(kernel: kernels.Control, s: Schedule) -> list[Loop]:
@@ -43,6 +43,11 @@ class _Straight(Control):
 
     def _watch(self, k: int) -> None:
         """A kernel cannot be interrupted."""
+
+    def leave(self, code: int, value: Value | None = None) -> None:
+        """Leave the kernel with a code; that of the first thread that does stays."""
+        note_first(self.b, "%status", code, value)
+        self.b.lines.append("  br label %exit")
 
 
 class _CudaControl(ControlKernel):

@@ -26,6 +26,7 @@ from funcgrad.lowering.cuda.threads import (
     flat_thread,
     from_to,
     join_block,
+    note_first,
     only_if,
     register,
     widened,
@@ -81,6 +82,9 @@ class CudaLoop(Threads, LoopEmitter):
             return self._elementwise()
         self.form = self._shape()
         return self._by_block() if self.form.by_block else self._by_thread()
+
+    def report(self, status: Value, position: Value) -> None:
+        note_first(self.b, status.text, len(self.checks), position)
 
     def _align(self) -> None:
         """Vectors of 16 bytes begin at multiples of that where buffers, offsets and strides allow it."""

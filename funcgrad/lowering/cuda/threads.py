@@ -98,6 +98,19 @@ def from_to(
     return inside
 
 
+def note_first(b: Builder, status: str, code: int, value: Value | None = None) -> None:
+    """Write a code and a value to the status, unless another thread did before."""
+    pair = b.emit(I64, f"cmpxchg ptr {status}, i64 0, i64 {code} monotonic monotonic")
+    first = b.emit(I1, f"extractvalue {{ i64, i1 }} {pair.text}, 1")
+
+    def note() -> None:
+        if value is not None:
+            slot = b.emit(I64, f"getelementptr i64, ptr {status}, i64 1")
+            b.lines.append(f"  store i64 {value.text}, ptr {slot.text}")
+
+    only_if(b, first, note)
+
+
 def barrier(b: Builder) -> None:
     """All threads of the block wait for each other, and see what the others wrote."""
     b.shared.declares["declare void @llvm.nvvm.barrier0()"] = None

@@ -168,7 +168,8 @@ class Control(Straight):
         self.failed = True
         pressed = b.ne(b.emit(I64, "load volatile i64, ptr @interrupt"), 0)
         b.lines += [f"  br i1 {pressed.text}, label %stop{k}, label %go{k}", f"stop{k}:"]
-        b.lines += [f"  store i64 {INTERRUPTED}, ptr %status", "  br label %exit", f"go{k}:"]
+        self.leave(INTERRUPTED)
+        b.lines.append(f"go{k}:")
         b.block = f"go{k}"
 
     def _foreign(self, e: Equation, cells: list[Any]) -> list[Any]:
@@ -206,7 +207,7 @@ class Control(Straight):
         return found
 
     def _out_of_memory(self) -> None:
-        self.b.lines += [f"  store i64 {OUT_OF_MEMORY}, ptr %status", "  br label %exit"]
+        self.leave(OUT_OF_MEMORY)
 
     def _spilled(self, cell: StackCell) -> str:
         """The address of a stack, in scratch memory."""
