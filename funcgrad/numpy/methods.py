@@ -15,6 +15,7 @@ import numpy as np
 from funcgrad.base.errors import AssignmentError, FuncgradError, UnsupportedError
 from funcgrad.base.source import user_source
 from funcgrad.core.array import _at
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.trace import Tracer, describe
 from funcgrad.numpy import (
     creation,
@@ -111,7 +112,7 @@ _IN_PLACE = (np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_a
 def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """NumPy calls this when one of its functions meets a tracer."""
     for t in types:
-        if t is not Tracer and not issubclass(t, np.ndarray):
+        if t is not Tracer and t is not DeviceArray and not issubclass(t, np.ndarray):
             return NotImplemented
     function = numpy_table.get(func)
     if function is not None:
@@ -185,7 +186,11 @@ def _unsupported(name: str, why: str, hint: str | None = None, kind: type[Funcgr
         raise kind(f"{name}: {describe(self)} is traced, {why}", hint=hint)
 
     method.__name__ = name
+    _REFUSED.add(name)
     return method
+
+
+_REFUSED: set[str] = set()
 
 
 def _in_place(name: str, hint: str) -> Any:
@@ -282,8 +287,22 @@ _PROPERTIES: dict[str, Any] = {
 }
 
 
+def matrix_products() -> dict[str, Any]:
+    """``@``, by the name of its method."""
+    return {"__matmul__": _matmul, "__rmatmul__": _rmatmul}
+
+
+def supported() -> dict[str, Any]:
+    """Methods and protocols that do something, by name."""
+    return {name: f for name, f in _METHODS.items() if getattr(f, "__name__", "") not in _REFUSED}
+
+
+def read_only() -> dict[str, Callable[[Any], Any]]:
+    """Attributes that are arrays, by name."""
+    return {name: _PROPERTIES[name].fget for name in ("T", "mT", "real", "imag")}
+
+
 def install() -> None:
     """Put operators, methods and protocols on `Tracer`, and `.at` on `Array`."""
-    methods = {**_METHODS, "__matmul__": _matmul, "__rmatmul__": _rmatmul}
-    operators.install({**operators.operators(), **methods, **_PROPERTIES})
+    operators.install({**operators.operators(), **_METHODS, **matrix_products(), **_PROPERTIES})
     _at[:] = [updates.At]

@@ -26,6 +26,7 @@ from funcgrad.base.errors import (
 )
 from funcgrad.base.source import hide_internal_frames
 from funcgrad.core.array import publish
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import Literal, Shape, make_aval
 from funcgrad.core.trace import EAGER, Trace, Tracer, current, describe, eagerly, visible_value
 from funcgrad.ops import broadcasting
@@ -38,6 +39,7 @@ DtypeKey = Dtype | Weak
 numpy_table: dict[Any, Callable[..., Any]] = {}
 """NumPy function (or the name of a SciPy ufunc) → ours: the one table behind plain `numpy` calls on tracers."""
 
+_on_device: list[Callable[..., Any]] = []  # filled by api: (function, args, kwargs) -> its result, on the device
 _SCALARS = (float, int, complex)
 _FLAT = {float, int, complex, bool, str, type(None), slice, np.ndarray}  # types that hold no tracer
 
@@ -75,6 +77,8 @@ def operand(x: Any, name: str = "array") -> Any:
         return int(x)
     if isinstance(x, float):
         return float(x)
+    if kind is DeviceArray:
+        return x
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
         return operand(np.asarray(x).copy(), name)
     raise ArgumentError(
@@ -110,6 +114,15 @@ def has_tracer(x: Any) -> bool:
     if Tracer in kinds:
         return True
     return any(has_tracer(item) for item in x if isinstance(item, list | tuple | dict)) if kinds - _FLAT else False
+
+
+def has_device_array(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether an array of a device is among arguments, or in lists and tuples of them."""
+    for x in (*args, *kwargs.values()):
+        kind = type(x)
+        if kind is DeviceArray or ((kind is tuple or kind is list) and has_device_array(x, {})):
+            return True
+    return False
 
 
 def array(x: Any, name: str = "array") -> Any:
@@ -336,7 +349,9 @@ def public(*numpy_functions: Any) -> Callable[[F], F]:
 
 
 def compute(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a public function on plain arrays: results are fresh Arrays."""
+    """Call a public function on plain arrays: results are fresh Arrays. On arrays of a device it runs there."""
+    if _on_device and has_device_array(args, kwargs):
+        return _on_device[0](function, args, kwargs)
     try:
         with eagerly():
             out = function(*args, **kwargs)

@@ -144,7 +144,7 @@ class Kernels:
             for launch in item:
                 roots, written = [shared(r) for r in launch.roots], {shared(r) for r in launch.written}
                 name = self._name(_as_kernel(launch, roots, written))
-                steps.append(Run(name, tuple([at(r) for r in roots]), launch.blocks, launch.threads))
+                steps.append(Run(name, tuple([at(r) for r in roots]), launch.blocks, launch.threads, kernel))
         return steps
 
     def _item(self, kernel: Kernel, s: Schedule) -> list[Launch]:

@@ -19,11 +19,19 @@ class Device(Protocol):
 
     Attributes
     ----------
+    name, index
+        ``"cuda:0"``, and its number.
     arch
         Such as ``"sm_80"``.
+    title, memory
+        What its maker calls it, and its bytes of memory.
     """
 
+    name: str
+    index: int
     arch: str
+    title: str
+    memory: int
 
     def allocate(self, size: int) -> Any:
         """Memory of `size` bytes, rounded up to 16 and aligned to 256: an object with `address` that owns it."""
@@ -42,6 +50,12 @@ class Device(Protocol):
 
     def read(self, address: int, size: int) -> bytes:
         """Copy bytes from the device, when all before is done."""
+
+    def to_dlpack(self, array: Any, **kwargs: Any) -> Any:
+        """A DeviceArray as a DLPack capsule."""
+
+    def from_dlpack(self, x: Any) -> Any:
+        """What has ``__dlpack__`` as something that has ``__cuda_array_interface__``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +77,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Launch a kernel."""
+    """Launch a kernel of a module, which was made of a scheduled one."""
 
     name: str
     places: tuple[Place, ...]
     blocks: int
     threads: int
+    kernel: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +177,9 @@ def run_module(device: Device, handle: Any, module: Any, addresses: Mapping[Any,
     MemoryError
         The device has no more memory.
     """
+    if not module.heap and not module.checks:
+        Running(device, handle, addresses, 0).run(module.plan)
+        return 0
     size = HEAP
     while True:
         device.write(status, bytes(16))

@@ -1,0 +1,56 @@
+"""A GPU that is not there: the devices of `funcgrad.lowering.cuda` on an interpreter of PTX."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from tests.ptx.device import PtxDevice
+
+
+class Memory:
+    """Memory of the interpreter, which is given back with this object."""
+
+    def __init__(self, device: PtxDevice, size: int) -> None:
+        size = -(-max(size, 1) // 16) * 16
+        self.address = device.alloc(size)
+        weakref.finalize(self, device.free, self.address)
+
+
+class Interpreted:
+    """An interpreter of PTX, as the plan of a Program uses a GPU (`funcgrad.lowering.cuda.plan.Device`)."""
+
+    def __init__(self, index: int = 0, arch: str = "sm_80") -> None:
+        self.name, self.index, self.arch = f"cuda:{index}", index, arch
+        self.title, self.memory = "interpreter of PTX", 2**30
+        self.ptx = PtxDevice()
+        self.launched: list[str] = []
+        self.sent = self.fetched = 0  # bytes
+
+    def allocate(self, size: int) -> Memory:
+        """Memory."""
+        return Memory(self.ptx, size)
+
+    def load(self, ptx: str) -> Any:
+        """A module."""
+        return self.ptx.load(ptx)
+
+    def launch(self, module: Any, name: str, blocks: int, threads: int, addresses: Sequence[int]) -> None:
+        """Run a kernel."""
+        self.launched.append(name)
+        self.ptx.launch(module, name, (blocks, 1, 1), (threads, 1, 1), [int(a) for a in addresses])
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy bytes."""
+        self.ptx.write(target, self.ptx.read(source, size))
+
+    def write(self, address: int, data: bytes | memoryview) -> None:
+        """Copy bytes to the device."""
+        self.sent += len(data)
+        self.ptx.write(address, data)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Copy bytes from the device."""
+        self.fetched += size
+        return self.ptx.read(address, size)
