@@ -31,6 +31,11 @@ class Target:
     rounding: bool = False
     triple: str = ""
 
+    @property
+    def libm(self) -> bool:
+        """The C library can be called. PTX has none: there LLVM makes of `frem` a quotient that is rounded."""
+        return not self.triple.startswith("nvptx")
+
     def lanes(self, itemsize: int) -> int:
         """How many elements of `itemsize` bytes fill a register."""
         return self.vector_bytes // itemsize

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -164,9 +165,42 @@ copysign_p.def_jvp(
 
 def _fmod(b: Any, dtype: Dtype, x: Any, y: Any) -> Any:
     if dtype.kind == "f":
-        return b.emit(x.type, f"frem {x.type.text} {x.text}, {y.text}")
+        return b.emit(x.type, f"frem {x.type.text} {x.text}, {y.text}") if b.target.libm else _long_division(b, x, y)
     _, rest, zero = scalar.divide(b, dtype, x, y)
     return b.select(zero, b.constant(rest.type, 0), rest)
+
+
+def _long_division(b: Any, x: Any, y: Any) -> Any:
+    """The remainder of floats toward zero, exactly: of their mantissas, in steps of as many bits as the words have."""
+    digits, word = (23, x.type.with_element("i32")) if x.type.bits == 32 else (52, x.type.with_element("i64"))
+    spare = word.bits - digits - 1
+    implied, sign = 1 << digits, -(1 << word.bits - 1)
+
+    def parts(z: Any) -> tuple[Any, Any]:  # |z| = mantissa · 2^(exponent − c), for subnormal numbers too
+        word_of_z = b.and_(b.bits(z), ~sign)
+        exponent, fraction = b.lshr(word_of_z, digits), b.and_(word_of_z, implied - 1)
+        normal = b.gt(exponent, 0)
+        return b.or_(fraction, b.select(normal, b.constant(word, implied), 0)), b.select(normal, exponent, 1)
+
+    def step(inner: Any, rest: Any, left: Any, divisor: Any) -> tuple[tuple[Any, ...], Any]:
+        by = inner.select(inner.lt(left, spare), left, spare)
+        by = inner.select(inner.lt(by, 0), 0, by)
+        rest = inner.emit(word, f"urem {word.text} {inner.shl(rest, by).text}, {divisor.text}")
+        left = inner.isub(left, by)
+        return (rest, left, divisor), inner.gt(left, 0)
+
+    (mx, ex), (my, ey) = parts(x), parts(y)
+    left = b.isub(ex, ey)
+    rest = scalar.iterate(b, "remainder", step, (mx, left, b.select(b.eq(my, 0), 1, my)))
+    number = b.bits(b.emit(x.type, f"uitofp {word.text} {rest.text} to {x.type.text}"))
+    places = b.isub(ey, 1)  # rest · 2^places units of the smallest subnormal number
+    exponent = b.iadd(b.lshr(number, digits), b.isub(places, (1 << word.bits - digits - 2) - 2 + digits))
+    small = b.shl(rest, b.select(b.lt(places, digits), places, digits))
+    large = b.or_(b.and_(number, implied - 1), b.shl(exponent, digits))
+    found = b.select(b.eq(rest, 0), 0, b.select(b.gt(exponent, 0), large, small))
+    found = b.from_bits(b.or_(found, b.and_(b.bits(x), sign)))
+    bad = b.or_(b.unordered(x, y), b.or_(b.eq(y, 0.0), b.eq(b.abs(x), math.inf)))
+    return b.select(bad, math.nan, b.select(b.lt(left, 0), x, found))
 
 
 def _turns(b: Any, dtype: Dtype, rest: Any, y: Any) -> Any:
