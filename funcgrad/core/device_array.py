@@ -170,11 +170,13 @@ _immutable.append(DeviceArray)
 
 
 def device_of(program: Program, args: Sequence[Any]) -> str | None:
-    """Where a Program runs that is evaluated on `args`: where one of them lies, or what a function in it asked for."""
-    for a in args:
-        if type(a) is DeviceArray:
-            return a.device
-    return _asked(program)
+    """Where a Program runs that is evaluated on `args`: where a function in it asked for, else where one of them lies."""
+    asked = _asked(program)
+    if asked is None:
+        for a in args:
+            if type(a) is DeviceArray:
+                return a.device
+    return asked
 
 
 def _asked(program: Program) -> str | None:
@@ -199,10 +201,12 @@ def apply_there(primitive: Primitive, args: Sequence[Any], params: dict[str, Any
     """
     if primitive.effects_of(params):
         return primitive.evaluate(*[a.to_host() if type(a) is DeviceArray else a for a in args], **params)
-    device = next(a.device for a in args if type(a) is DeviceArray)
     avals = tuple([make_aval(a.shape, a.dtype) for a in args])
     items = tuple(sorted(params.items()))
-    return tuple(run_on(device, _alone(primitive, avals, items, static_key(items)), args))
+    program = _alone(primitive, avals, items, static_key(items))
+    device = device_of(program, args)
+    assert device is not None
+    return tuple(run_on(device, program, args))
 
 
 @lru_cache(maxsize=1024)
