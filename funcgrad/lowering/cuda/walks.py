@@ -198,20 +198,35 @@ class _CudaScatter(Threads, ScatterEmitter):
         self._swap(address, value, lambda old: e.primitive.combine.emit(b, update.aval.dtype, old, value))  # type: ignore[union-attr]
 
     def _swap(self, address: str, value: Value, change: Callable[[Value], Value]) -> None:
-        """Put in place of an element what `change` makes of it, again until no other thread came between."""
+        """Put in place of an element what `change` makes of it, again until no other thread came between.
+
+        Elements of less than 32 bits are a part of a word, which is swapped as a whole.
+        """
         b, t = self.b, value.type
-        word = make_type(f"i{max(t.bits, 8)}")
-        b.count = n = b.count + 1
+        bits, part = max(t.bits, 8), max(t.bits, 8) < 32
+        word = make_type(f"i{max(bits, 32)}")
+        if part:
+            number = b.emit(I64, f"ptrtoint ptr {address} to i64")
+            shift = b.shl(b.emit(I32, f"trunc i64 {b.and_(number, 3).text} to i32"), constant(I32, 3))
+            rest = b.not_(b.shl(constant(I32, (1 << bits) - 1), shift))
+            address = b.emit(I64, f"inttoptr i64 {b.and_(number, -4).text} to ptr").text
         first = b.emit(word, f"load atomic {word}, ptr {address} monotonic, align {word.bits // 8}")
+        b.count = n = b.count + 1
         before = b.block
         b.lines += [f"  br label %swap{n}", f"swap{n}:"]
         at = len(b.lines)
         b.block = f"swap{n}"
         held = Value(f"%held{n}", word)
-        old = b.from_bits(held) if t.is_float else b.ne(held, 0) if t.bits == 1 else held
+        old = held
+        if part:
+            old = b.emit(make_type(f"i{bits}"), f"trunc i32 {b.lshr(held, shift).text} to i{bits}")
+        old = b.from_bits(old) if t.is_float else b.ne(old, 0) if t.bits == 1 else old
         new = change(old)
-        bits = b.bits(new) if t.is_float else b.convert(new, word) if t.bits == 1 else new
-        pair = b.emit(word, f"cmpxchg ptr {address}, {word} {held.text}, {word} {bits.text} monotonic monotonic")
+        new = b.bits(new) if t.is_float else new
+        if part:
+            new = b.emit(I32, f"zext {new.type} {new.text} to i32")
+            new = b.or_(b.and_(held, rest), b.shl(new, shift))
+        pair = b.emit(word, f"cmpxchg ptr {address}, {word} {held.text}, {word} {new.text} monotonic monotonic")
         found = b.emit(word, f"extractvalue {{ {word}, i1 }} {pair.text}, 0")
         done = b.emit(I1, f"extractvalue {{ {word}, i1 }} {pair.text}, 1")
         b.lines.insert(at, f"  {held.text} = phi {word} [ {first.text}, %{before} ], [ {found.text}, %{b.block} ]")
