@@ -159,7 +159,7 @@ def _by_host(kernel: Kernel) -> bool:
 def _as_kernel(launch: Launch, roots: list[Any], written: set[Any]) -> str:
     """The text of a function as that of a kernel, which says what it reads only, and what has memory of its own."""
     head, _, body = launch.text.partition("\n")
-    parameters = re.findall(r"%p\d+|%status", head)
+    parameters = re.findall(r"ptr (%[\w.]+)", head)
     declared = []
     for name, root in zip(parameters, roots, strict=True):
         alone = roots.count(root) == 1
