@@ -6,6 +6,7 @@ outputs count from the first line of the block:
     ```python                   runs; prints nothing, unless a text block follows
     ```python file=loss.py      the same, as loss.py instead of example.py
     ```python raises=TreeError  raises exactly this class; its message ends the text block
+    ```python needs=ptxas       runs only where that program is installed
     ```text                     the output of the Python block before it
 
 After a change of the code or of a page, write the outputs anew, and read the difference before you commit it:
@@ -18,6 +19,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import sys
 import tempfile
 import types
@@ -90,7 +92,8 @@ def outputs(page: str, folder: Path) -> Iterator[tuple[Block, Block | None, str]
         for i, block in enumerate(found):
             if block.language == "text" and (i == 0 or found[i - 1].language != "python"):
                 raise PageError(f"line {block.line}: a text block without a Python block before it")
-            if block.language == "python":
+            needed = block.options.get("needs")
+            if block.language == "python" and (needed is None or shutil.which(needed)):
                 text = found[i + 1] if i + 1 < len(found) and found[i + 1].language == "text" else None
                 file = folder / str(i) / block.options.get("file", "example.py")
                 with chdir(work):

@@ -170,7 +170,7 @@ _immutable.append(DeviceArray)
 
 
 def device_of(program: Program, args: Sequence[Any]) -> str | None:
-    """Where a Program runs that is evaluated on `args`: where a function in it asked for, else where one of them lies."""
+    """Where a Program runs on `args` that nobody placed: where a function in it asked for, else where they lie."""
     asked = _asked(program)
     if asked is None:
         for a in args:

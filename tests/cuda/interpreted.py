@@ -54,3 +54,19 @@ class Interpreted:
         """Copy bytes from the device."""
         self.fetched += size
         return self.ptx.read(address, size)
+
+
+class Borrowed:
+    """An array of another library, in memory of an interpreter; `change` makes it a view."""
+
+    def __init__(self, device: Interpreted, x: Any, change: Any = lambda x: x) -> None:
+        self.memory = device.allocate(x.nbytes)
+        device.write(self.memory.address, x.tobytes())
+        self.view, self.base = change(x), x
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        x = self.view
+        offset = x.ctypes.data - self.base.ctypes.data
+        address = self.memory.address + offset if x.size else 0
+        return {"shape": x.shape, "typestr": x.dtype.str, "strides": x.strides, "data": (address, False), "version": 3}

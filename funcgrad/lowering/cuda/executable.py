@@ -7,7 +7,6 @@ ordinary memory (numbers) are sent together.
 from __future__ import annotations
 
 import os
-import re
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
@@ -15,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.errors import ParameterError, ProgramError, UnsupportedError
+from funcgrad.base.errors import ProgramError, UnsupportedError
 from funcgrad.base.source import Source
 from funcgrad.core.device_array import DeviceArray, _runners
-from funcgrad.core.ir import Aval, Program, Stack, make_aval, subprograms
+from funcgrad.core.ir import Aval, Equation, Program, Stack, make_aval, subprograms
 from funcgrad.core.stacked import Stacked
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cost import lines_of
 from funcgrad.lowering.cuda.device import device_named
 from funcgrad.lowering.cuda.emit import ALIGNMENT, Module, emit
 from funcgrad.lowering.cuda.plan import Choose, Device, Repeat, Run, run_module
-from funcgrad.lowering.cuda.ptx import LEVEL, compile_ptx, resources
+from funcgrad.lowering.cuda.ptx import LEVEL, compile_ptx, known_arch, resources
 from funcgrad.lowering.executable import failed
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.simplify import simplify
@@ -142,8 +141,7 @@ def ptx_of(module: Module, arch: str) -> str:
 def shown_arch(arch: str | None) -> str:
     """The architecture that is shown: as asked, else that of ``FUNCGRAD_CUDA_ARCH``, else sm_80."""
     arch = arch or os.environ.get("FUNCGRAD_CUDA_ARCH") or "sm_80"
-    if not re.fullmatch(r"sm_\d+[af]?", arch):
-        raise ParameterError(f"{arch!r:.40} is no architecture of a GPU", hint='arch="sm_90"')
+    known_arch(arch)
     return arch
 
 
@@ -157,7 +155,7 @@ def program_resources(program: Program, arch: str | None = None) -> str:
     arch, flat = shown_arch(arch), simplify(program)
     module = cuda_module(flat)
     taken = resources(ptx_of(module, arch), arch)
-    lines = _lines(module.plan, {v: e for e in flat.equations for v in e.outputs})
+    lines = _lines(module.plan, _made_by(flat))
     head = ["kernel", "registers", "spills B", "stack B", "shared B", "lines"]
     rows = [
         [name, *map(str, (r.registers, r.spills, r.stack, r.shared)), ", ".join(lines.get(name, ()))]
@@ -170,7 +168,16 @@ def program_resources(program: Program, arch: str | None = None) -> str:
     )
 
 
-def _lines(steps: Sequence[Any], made_by: dict[Any, Any]) -> dict[str, list[str]]:
+def _made_by(program: Program) -> dict[Any, Equation]:
+    """The equation of every value, in bodies too."""
+    found = {v: e for e in program.equations for v in e.outputs}
+    for e in program.equations:
+        for _, body in subprograms(e):
+            found |= _made_by(body)
+    return found
+
+
+def _lines(steps: Sequence[Any], made_by: dict[Any, Equation]) -> dict[str, list[str]]:
     """The user's lines of each kernel."""
     found: dict[str, dict[str, None]] = {}
     for s in steps:

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from funcgrad.base.errors import DeviceError, ProgramError
+from funcgrad.base.errors import DeviceError, ParameterError, ProgramError
 from funcgrad.lowering.values import Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -27,6 +27,25 @@ VERSION = "+ptx80"  # of the PTX language: CUDA 12.0
 def gpu_target() -> Target:
     """What emitted text may rely on: 16 bytes a load, and every GPU multiplies and adds with one rounding."""
     return Target(vector_bytes=16, fma=True, rounding=True, triple=TRIPLE)
+
+
+ARCHS = (75, 80, 86, 87, 89, 90)
+"""What PTX is made for. Newer GPUs run that of the newest of these."""
+
+
+def known_arch(arch: str) -> str:
+    """The newest architecture whose PTX a GPU runs; what comes before ``"sm_75"`` is none.
+
+    Raises
+    ------
+    ParameterError
+        No architecture that CUDA 13 knows.
+    """
+    found = re.fullmatch(r"sm_(\d{2,3})", arch)
+    older = [n for n in ARCHS if found is not None and n <= int(found[1])]
+    if not older:
+        raise ParameterError(f"{arch!r:.40} is no GPU that CUDA 13 compiles for", hint='arch="sm_80", or a later one')
+    return f"sm_{older[-1]}"
 
 
 @lru_cache(maxsize=8)
@@ -48,6 +67,7 @@ def compile_ptx(text: str, arch: str) -> str:
     """The PTX of an LLVM module without header, for a GPU such as ``"sm_80"``."""
     import llvmlite.binding as llvm
 
+    arch = known_arch(arch)
     try:
         with llvm.create_context() as context, llvm.parse_assembly(header(arch) + text, context) as module:
             module.verify()
