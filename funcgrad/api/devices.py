@@ -23,7 +23,7 @@ from funcgrad.base.errors import AssignmentError, FuncgradError
 from funcgrad.base.source import user_source
 from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.trace import Tracer
-from funcgrad.lowering.cuda.device import devices_found
+from funcgrad.lowering import devices_found
 from funcgrad.lowering.machine import host
 from funcgrad.numpy import indexing, methods, operators, updates
 from funcgrad.numpy.operands import _on_device, has_tracer

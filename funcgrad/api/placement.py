@@ -12,7 +12,7 @@ from funcgrad.base.errors import DtypeError, ParameterError
 from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Tracer
-from funcgrad.lowering.cuda.device import device_named
+from funcgrad.lowering import device_named
 from funcgrad.numpy.operands import array
 
 ALIGNED = 16  # bytes: what kernels count on

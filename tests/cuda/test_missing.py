@@ -203,7 +203,9 @@ def test_cpu_code_looks_for_no_gpu() -> None:
         "import sys, numpy as np, funcgrad as fg\n"
         "x = np.ones(3)\n"
         "f = fg.jit(fg.value_and_grad(lambda x: np.sum(np.sin(x) * 2)))\n"
-        "f(x), f(x), fg.vmap(np.cos)(x), fg.device_put(x, 'cpu'), fg.show(np.sin, x, stage='ptx')\n"
+        "f(x), f(x), fg.vmap(np.cos)(x), fg.device_put(x, 'cpu')\n"
+        "assert not any(name.startswith('funcgrad.lowering.cuda') for name in sys.modules)\n"
+        "fg.show(np.sin, x, stage='ptx'), fg.devices()\n"
         "bad = {'cupy', 'cuda', 'numba', 'numba_cuda', 'nvidia', 'pynvml'}\n"
         "print('found', *sorted(bad & {name.partition('.')[0] for name in sys.modules}))\n"
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from funcgrad.base.errors import ProgramError, UnsupportedError
 from funcgrad.base.source import Source
-from funcgrad.core.device_array import DeviceArray, _runners
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import Aval, Equation, Program, Stack, make_aval, subprograms
 from funcgrad.core.stacked import Stacked
 from funcgrad.lowering.cache import cached
@@ -213,6 +213,3 @@ def cuda_executable(program: Program, device: Device) -> CudaExecutable:
 def run(program: Program, args: Sequence[Any], name: str) -> list[DeviceArray]:
     """Run a Program on the device of that name."""
     return cuda_executable(program, device_named(name))(args)
-
-
-_runners[:] = [run]
