@@ -16,6 +16,7 @@ from funcgrad.lowering import device_named
 from funcgrad.numpy.operands import array
 
 ALIGNED = 16  # bytes: what kernels count on
+KDLCPU = 1  # DLPack's name of ordinary memory
 
 
 def device_name(device: Any, what: str) -> str | None:
@@ -75,10 +76,9 @@ class _Borrowed:
 
 def adopted(x: Any, device: Any) -> DeviceArray:
     """An array of another library: its memory, if it is in C order and aligned, else a copy."""
-    if not hasattr(x, "__cuda_array_interface__"):
-        if x.__dlpack_device__()[0] == 1:  # kDLCPU
-            return to_device(np.from_dlpack(x), device.name)  # type: ignore[no-any-return]
-        x = device.from_dlpack(x)
+    if not hasattr(x, "__cuda_array_interface__") and x.__dlpack_device__()[0] == KDLCPU:
+        return to_device(np.from_dlpack(x), device.name)  # type: ignore[no-any-return]
+    x = device.imported(x)
     given = x.__cuda_array_interface__
     dtype, shape = np.dtype(given["typestr"]), tuple(given["shape"])
     if not is_supported(dtype) or not dtype.isnative:

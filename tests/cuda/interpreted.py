@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -10,12 +11,11 @@ from tests.ptx.device import PtxDevice
 
 
 class Memory:
-    """Memory of the interpreter, which is given back with this object."""
+    """Memory of the interpreter, which is given back after this object."""
 
-    def __init__(self, device: PtxDevice, size: int) -> None:
-        size = -(-max(size, 1) // 16) * 16
-        self.address = device.alloc(size)
-        weakref.finalize(self, device.free, self.address)
+    def __init__(self, device: Interpreted, size: int) -> None:
+        self.address = device.ptx.alloc(-(-max(size, 1) // 16) * 16)
+        weakref.finalize(self, device.dead.append, self.address)
 
 
 class Interpreted:
@@ -27,33 +27,47 @@ class Interpreted:
         self.ptx = PtxDevice()
         self.launched: list[str] = []
         self.sent = self.fetched = 0  # bytes
+        self.dead: list[int] = []
+        self.lock = threading.RLock()
 
     def allocate(self, size: int) -> Memory:
-        """Memory."""
-        return Memory(self.ptx, size)
+        """Memory; what nobody holds is given back before."""
+        with self.lock:
+            while self.dead:
+                self.ptx.free(self.dead.pop())
+            return Memory(self, size)
 
     def load(self, ptx: str) -> Any:
         """A module."""
-        return self.ptx.load(ptx)
+        with self.lock:
+            return self.ptx.load(ptx)
 
     def launch(self, module: Any, name: str, blocks: int, threads: int, addresses: Sequence[int]) -> None:
         """Run a kernel."""
-        self.launched.append(name)
-        self.ptx.launch(module, name, (blocks, 1, 1), (threads, 1, 1), [int(a) for a in addresses])
+        with self.lock:
+            self.launched.append(name)
+            self.ptx.launch(module, name, (blocks, 1, 1), (threads, 1, 1), [int(a) for a in addresses])
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy bytes."""
-        self.ptx.write(target, self.ptx.read(source, size))
+        with self.lock:
+            self.ptx.write(target, self.ptx.read(source, size))
 
     def write(self, address: int, data: bytes | memoryview) -> None:
         """Copy bytes to the device."""
-        self.sent += len(data)
-        self.ptx.write(address, data)
+        with self.lock:
+            self.sent += len(data)
+            self.ptx.write(address, data)
 
     def read(self, address: int, size: int) -> bytes:
         """Copy bytes from the device."""
-        self.fetched += size
-        return self.ptx.read(address, size)
+        with self.lock:
+            self.fetched += size
+            return self.ptx.read(address, size)
+
+    def imported(self, x: Any) -> Any:
+        """Another library's array."""
+        return x
 
 
 class Borrowed:

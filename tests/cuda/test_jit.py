@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from funcgrad import DeviceArray, lax
 from funcgrad.errors import (
     ArgumentError,
     DeviceError,
+    NanError,
     OutOfBoundsError,
     ParameterError,
     StaticArgumentError,
@@ -265,3 +267,50 @@ def test_nothing_of_a_trace_escapes_to_a_device() -> None:
     y = fg.device_put(X, "cuda")
     same(fg.grad(lambda x: np.sum(x * y + y / x - (y - x) ** 2))(X + 9), fg.grad(
         lambda x: np.sum(x * X + X / x - (X - x) ** 2))(X + 9))  # fmt: skip
+
+
+def test_nans_are_traced_back_to_their_line() -> None:
+    f = fg.jit(lambda x: np.sum(np.log(x) * 2.0), device="cuda")
+    with fg.debug_nans():
+        same(f(X**2), np.sum(np.log(X**2) * 2.0))
+        with pytest.raises(NanError, match=r"log: element 1 of the result \[3\] is NaN for -1.0") as e:
+            f(np.array([1.0, -1.0, 2.0]))
+        assert e.value.source is not None and "np.log(x)" in e.value.source.text
+        with pytest.raises(NanError, match="log"):
+            fg.grad(lambda x: np.log(x))(fg.device_put(-1.0, "cuda"))
+
+
+def test_threads_share_what_is_compiled() -> None:
+    f = fg.jit(lambda x: np.cumsum(np.sin(x) @ x.T, axis=0), device="cuda")
+    xs = [X + i for i in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(f, xs))
+    for x, y in zip(xs, found, strict=True):
+        same(y, np.cumsum(np.sin(x) @ x.T, axis=0))
+
+
+def test_rules_of_the_users() -> None:
+    @fg.custom_vjp
+    def f(x: Any) -> Any:
+        return np.sin(x)
+
+    f.defvjp(lambda x: (np.sin(x), x), lambda x, ct: (ct * 10.0 * np.cos(x),))
+    x = fg.device_put(X[0], "cuda")
+    same(fg.grad(lambda x: np.sum(f(x)))(x), 10.0 * np.cos(X[0]))
+    same(
+        fg.grad(lambda x: np.sum(fg.checkpoint(lambda x: np.sin(np.sin(x)))(x)))(x), np.cos(np.sin(X[0])) * np.cos(X[0])
+    )
+    same(fg.jit(fg.grad(lambda x: np.sum(f(x))))(x), 10.0 * np.cos(X[0]))
+
+
+def test_an_optimizer_runs_where_its_parameters_are(gpu: Any) -> None:
+    opt = fg.optim.adam(0.1)
+    w = fg.device_put({"w": W}, "cuda")
+    state, host, host_state = opt.init(w), {"w": W}, opt.init({"w": W})
+    for _ in range(2):
+        updates, state = opt.update(fg.grad(lambda p: mlp(p["w"], X))(w), state, w)
+        w = fg.optim.apply_updates(w, updates)
+        updates, host_state = opt.update(fg.grad(lambda p: mlp(p["w"], X))(host), host_state, host)
+        host = fg.optim.apply_updates(host, updates)
+    assert type(w["w"]) is DeviceArray
+    same(w, host)

@@ -45,10 +45,13 @@ class FakeCupy:
     def __init__(self, count: int = 1, status: int = 0) -> None:
         self.count, self.status = count, status
         self.here: list[int] = []
+        self.current = 0
+        self.stream = _Context(lambda: None)
+        self.stream.ptr = 0
         self.interpreter = Interpreted()
         self.cuda = types.SimpleNamespace(
             runtime=self, Device=self._device, alloc=self._alloc,
-            Stream=types.SimpleNamespace(null=_Context(lambda: None)),
+            Stream=types.SimpleNamespace(null=self.stream),
             function=types.SimpleNamespace(Module=lambda: _Module(self)),
         )  # fmt: skip
 
@@ -56,6 +59,9 @@ class FakeCupy:
         if self.status:
             raise RuntimeFault(self.status)
         return self.count
+
+    def getDevice(self) -> int:
+        return self.current
 
     def getDeviceProperties(self, index: int) -> dict[str, Any]:
         return {"name": f"Fake {index}".encode(), "major": 9, "minor": 0, "totalGlobalMem": 2**34}
@@ -99,8 +105,8 @@ class _Module:
         self.code = self.cupy.interpreter.load(code.decode())
 
     def get_function(self, name: str) -> Any:
-        def launch(grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
-            assert all(type(a) is np.uint64 for a in args)
+        def launch(grid: tuple[int], block: tuple[int], args: tuple[Any, ...], stream: Any) -> None:
+            assert all(type(a) is np.uint64 for a in args) and stream is self.cupy.stream
             self.cupy.interpreter.launch(self.code, name, *grid, *block, args)
 
         return launch

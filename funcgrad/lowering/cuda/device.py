@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -105,6 +106,9 @@ def _count(cupy: Any) -> int:
         raise DeviceError(f"CUDA does not work on this machine: {error}", hint="does nvidia-smi work?") from error
 
 
+HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
+
+
 class _Memory:
     """Memory of a device; it is freed with this object."""
 
@@ -121,16 +125,19 @@ class CudaDevice:
     def __init__(self, cupy: Any, index: int) -> None:
         properties = cupy.cuda.runtime.getDeviceProperties(index)
         self.cupy, self.index, self.name = cupy, index, f"cuda:{index}"
+        self._runtime, self._stream = cupy.cuda.runtime, cupy.cuda.Stream.null
         self.arch = f"sm_{properties['major']}{properties['minor']}"
         self.title = properties["name"].decode()
         self.memory = int(properties["totalGlobalMem"])
 
-    def _here(self) -> Any:
-        return self.cupy.cuda.Device(self.index)
+    def _here(self) -> AbstractContextManager[Any]:
+        """The GPU of what follows is this one."""
+        other = self._runtime.getDevice() != self.index
+        return self.cupy.cuda.Device(self.index) if other else nullcontext()  # type: ignore[no-any-return]
 
     def allocate(self, size: int) -> _Memory:
         """Memory; CuPy's pool aligns to 512 bytes, and rounds up to that."""
-        with self._here():
+        with self._here(), self._stream:
             return _Memory(self.cupy.cuda.alloc(max(size, 16)))
 
     def load(self, ptx: str) -> Any:
@@ -146,32 +153,35 @@ class CudaDevice:
 
     def launch(self, module: Any, name: str, blocks: int, threads: int, addresses: Sequence[int]) -> None:
         """Run a kernel."""
-        with self._here(), self.cupy.cuda.Stream.null:
-            module(name)((blocks,), (threads,), tuple([np.uint64(a) for a in addresses]))
+        with self._here():
+            module(name)((blocks,), (threads,), tuple([np.uint64(a) for a in addresses]), stream=self._stream)
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy bytes on the device."""
         with self._here():
-            self.cupy.cuda.runtime.memcpyAsync(target, source, size, 3, 0)  # device to device
+            self._runtime.memcpyAsync(target, source, size, DEVICE_TO_DEVICE, self._stream.ptr)
 
     def write(self, address: int, data: bytes | memoryview) -> None:
         """Copy bytes to the device; they are read before this returns."""
         host = np.frombuffer(data, np.uint8)
         with self._here():
-            self.cupy.cuda.runtime.memcpy(address, host.ctypes.data, host.size, 1)  # host to device
+            self._runtime.memcpy(address, host.ctypes.data, host.size, HOST_TO_DEVICE)
 
     def read(self, address: int, size: int) -> bytes:
         """Copy bytes from the device, when all before is done."""
         host = np.empty(size, np.uint8)
         with self._here():
-            self.cupy.cuda.runtime.memcpy(host.ctypes.data, address, size, 2)  # device to host
+            self._runtime.memcpy(host.ctypes.data, address, size, DEVICE_TO_HOST)
         return host.tobytes()
 
     def to_dlpack(self, array: DeviceArray, **kwargs: Any) -> Any:
         """A DeviceArray as a DLPack capsule."""
-        return self.cupy.asarray(array).__dlpack__(**kwargs)
-
-    def from_dlpack(self, x: Any) -> Any:
-        """What has ``__dlpack__`` as a CuPy array."""
         with self._here():
-            return self.cupy.from_dlpack(x)
+            return self.cupy.asarray(array).__dlpack__(**kwargs)
+
+    def imported(self, x: Any) -> Any:
+        """Another library's array as one of CuPy, in C order, on this GPU."""
+        cupy = self.cupy
+        with self._here(), self._stream:
+            y = cupy.asarray(x) if hasattr(x, "__cuda_array_interface__") else cupy.from_dlpack(x)
+            return cupy.ascontiguousarray(y if y.device.id == self.index else cupy.array(y))

@@ -54,8 +54,8 @@ class Device(Protocol):
     def to_dlpack(self, array: Any, **kwargs: Any) -> Any:
         """A DeviceArray as a DLPack capsule."""
 
-    def from_dlpack(self, x: Any) -> Any:
-        """What has ``__dlpack__`` as something that has ``__cuda_array_interface__``."""
+    def imported(self, x: Any) -> Any:
+        """Another library's array on a GPU as something that has ``__cuda_array_interface__``, and is on this one."""
 
 
 @dataclass(frozen=True, slots=True)
