@@ -98,11 +98,10 @@ def device_put(x: Any, device: Any) -> Any:
     DeviceError
         The device is not there; says what is missing.
     """
-    name = device_name(device, "device_put")
-    assert name is not None or device is None
+    name = device_name(device, "device_put") or "cpu"
     leaves, treedef = tree.flatten(x)
-    there = [to_device(leaf, name or "cpu") for leaf in leaves]
-    if name in (None, "cpu"):
+    there = [to_device(leaf, name) for leaf in leaves]
+    if name == "cpu":
         there = results([np.asarray(leaf) for leaf in there], leaves)
     return tree.unflatten(treedef, there)
 

@@ -70,7 +70,7 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
         column = shaping.reshape(a, (*shaping.shape(a), *(1,) * shaping.ndim(b)))
         return numpy_table[ufunc](column, b, **kwargs)
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-    raise UnsupportedError(f"numpy.{name} is not supported on traced arrays", hint=_HINTS.get(ufunc))
+    raise _without(f"numpy.{name}", self, ufunc)
 
 
 def _refuse_out(ufunc: Any, inputs: Any) -> NoReturn:
@@ -122,7 +122,14 @@ def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> 
         raise AssignmentError(
             f"{name}: arrays cannot be changed in place while tracing", hint="x = x.at[index].set(value)"
         )
-    raise UnsupportedError(f"{name} is not supported on traced arrays", hint=_HINTS.get(func))
+    raise _without(name, self, func)
+
+
+def _without(name: str, x: Any, function: Any) -> UnsupportedError:
+    """The error of a function of NumPy's that is not there."""
+    if type(x) is DeviceArray:
+        return UnsupportedError(f"{name} is not supported on {x.device}", hint="np.asarray(x) is NumPy's copy of it")
+    return UnsupportedError(f"{name} is not supported on traced arrays", hint=_HINTS.get(function))
 
 
 def array_namespace(self: Any, *, api_version: str | None = None) -> Any:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import funcgrad as fg
-from funcgrad import DeviceArray
-from funcgrad.errors import AssignmentError, DtypeError, OutOfBoundsError, ParameterError, ShapeError
+from funcgrad import DeviceArray, lax
+from funcgrad.errors import (
+    AssignmentError,
+    DtypeError,
+    NonConcreteBooleanIndexError,
+    OutOfBoundsError,
+    ParameterError,
+    ShapeError,
+    UnsupportedError,
+)
 from tests.cuda.interpreted import Borrowed
 
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -217,3 +226,33 @@ def test_jitted_functions_switched_off() -> None:
     with fg.disable_jit():
         x = put(X)
         np.testing.assert_allclose(np.asarray(np.mean(x + X[0], axis=0)), np.mean(X + X[0], axis=0), rtol=1e-14)
+
+
+def test_loops_of_values() -> None:
+    x = put(X)
+    for f in (
+        lambda x: lax.scan(lambda c, r: (c + r, c * r), np.zeros(4), x),
+        lambda x: lax.fori_loop(0, 3, lambda i, c: c * 2.0 + i, x),
+        lambda x: lax.while_loop(lambda c: np.sum(c) < 100.0, lambda c: c + 1.0, x),
+        lambda x: lax.cond(x[0, 0] > 0, np.sin, np.cos, x),
+        lambda x: fg.vmap(lambda r: lax.while_loop(lambda c: c < 10.0, lambda c: c * 2.0, np.sum(abs(r)) + 0.1))(x),
+    ):
+        for a, b in zip(fg.tree.leaves(f(x)), fg.tree.leaves(f(X)), strict=True):
+            assert type(a) is DeviceArray
+            np.testing.assert_allclose(np.asarray(a), b, rtol=1e-14)
+
+
+def test_functions_that_are_not_there_say_so() -> None:
+    for call in (np.sort, np.unique, np.fft.fft):
+        with pytest.raises(UnsupportedError, match="is not supported on cuda:0") as e:
+            call(put(X))
+        assert "np.asarray(x)" in str(e.value)
+    with pytest.raises(NonConcreteBooleanIndexError):
+        put(X)[put(X > 0)]
+
+
+def test_the_stages_are_dumped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUNCGRAD_DUMP", str(tmp_path))
+    fg.jit(lambda x: np.sin(x) * 0.125, device="cuda")(X)
+    (place,) = tmp_path.iterdir()
+    assert sorted(p.name for p in place.iterdir()) == ["kernels.ptx", "kernels.txt", "program.txt", "simplified.txt"]

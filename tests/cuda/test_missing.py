@@ -64,7 +64,8 @@ class FakeCupy:
         return self.current
 
     def getDeviceProperties(self, index: int) -> dict[str, Any]:
-        return {"name": f"Fake {index}".encode(), "major": 9, "minor": 0, "totalGlobalMem": 2**34}
+        major = 9 if index < 2 else 7
+        return {"name": f"Fake {index}".encode(), "major": major, "minor": 0, "totalGlobalMem": 2**34}
 
     def _device(self, index: int) -> Any:
         return _Context(lambda: self.here.append(index))
@@ -179,7 +180,7 @@ def test_no_assembler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 def test_a_gpu_through_cupy(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    cupy = FakeCupy(count=2)
+    cupy = FakeCupy(count=3)
     installed(cupy)
     monkeypatch.setattr(gpus, "find_ptxas", lambda: None)
     found = fg.devices()
@@ -194,6 +195,12 @@ def test_a_gpu_through_cupy(installed: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert set(cupy.here) == {1}
 
 
+def test_a_gpu_that_is_too_old(installed: Any) -> None:
+    installed(FakeCupy(count=3))
+    with pytest.raises(DeviceError, match=r"cuda:2 \(Fake 2\) is sm_70: funcgrad needs a GPU of sm_75 or later"):
+        fg.device_put(X, "cuda:2")
+
+
 def test_machine_code_goes_to_the_driver(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[bytes] = []
     monkeypatch.setattr(_Module, "load", lambda self, code: loaded.append(code))
@@ -202,6 +209,15 @@ def test_machine_code_goes_to_the_driver(installed: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(gpus, "compile_cubin", lambda text, arch: f"{arch} {text}".encode())
     gpus.CudaDevice(FakeCupy(), 0).load("text")
     assert loaded == [b"sm_90 text"]
+
+    def old(self: Any, code: bytes) -> None:
+        loaded.append(code)
+        if code != b"text":
+            raise RuntimeFault(209)  # of an assembler that is newer than the driver
+
+    monkeypatch.setattr(_Module, "load", old)
+    gpus.CudaDevice(FakeCupy(), 0).load("text")
+    assert loaded[1:] == [b"sm_90 text", b"text"]
 
 
 def test_cpu_code_looks_for_no_gpu() -> None:

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from funcgrad.base.errors import DeviceError
 from funcgrad.core.device_array import DeviceArray
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cuda.plan import Device
-from funcgrad.lowering.cuda.ptx import LEVEL, assembler_version, compile_cubin, find_ptxas
+from funcgrad.lowering.cuda.ptx import ARCHS, LEVEL, assembler_version, compile_cubin, find_ptxas
 
 INSTALL = 'pip install "funcgrad[cuda]"'
 
@@ -62,17 +62,25 @@ def _opened(index: int) -> Device:
             f"there is no GPU cuda:{index} on this machine: CuPy finds {there}",
             hint="device='cuda:0'" if count else "jit without device=, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
         )
-    return CudaDevice(cupy, index)
+    device = CudaDevice(cupy, index)
+    if int(device.arch[3:]) < ARCHS[0]:
+        raise DeviceError(
+            f"cuda:{index} ({device.title}) is {device.arch}: funcgrad needs a GPU of sm_{ARCHS[0]} or later",
+            hint="jit without device=",
+        )
+    return device
 
 
 def devices_found() -> list[Device]:
     """All GPUs, and what was registered; none if a package or the driver is missing."""
     names = set(_known)
-    try:
+    with suppress(Exception):  # a list of what is there never fails: asking for a device says why
         names |= {f"cuda:{i}" for i in range(_count(import_cupy()))}
-        return [device_named(name) for name in sorted(names)]
-    except Exception:  # a list of what is there never fails: asking for a device says why
-        return [_known[name] for name in sorted(_known)]
+    found = []
+    for name in sorted(names, key=lambda name: int(name.partition(":")[2])):
+        with suppress(DeviceError):
+            found.append(device_named(name))
+    return found
 
 
 def import_cupy() -> Any:
@@ -141,14 +149,24 @@ class CudaDevice:
             return _Memory(self.cupy.cuda.alloc(max(size, 16)))
 
     def load(self, ptx: str) -> Any:
-        """A module, and its functions as they are asked for. Without an assembler the driver compiles."""
-        code = ptx.encode()
+        """A module, and its functions as they are asked for.
+
+        Without an assembler, or if that is newer than the driver, the driver compiles.
+        """
+        codes = [ptx.encode()]
         if find_ptxas() is not None:
             text = f"// cubin {self.arch} {assembler_version()}\n{ptx}"
-            code = cached(text, LEVEL, lambda: compile_cubin(ptx, self.arch))
+            codes.insert(0, cached(text, LEVEL, lambda: compile_cubin(ptx, self.arch)))
         with self._here():
-            module = self.cupy.cuda.function.Module()
-            module.load(code)
+            for code in codes:
+                module = self.cupy.cuda.function.Module()
+                try:
+                    module.load(code)
+                except Exception:
+                    if code is codes[-1]:
+                        raise
+                else:
+                    break
         return cache(module.get_function)
 
     def launch(self, module: Any, name: str, blocks: int, threads: int, addresses: Sequence[int]) -> None:

@@ -25,6 +25,7 @@ from funcgrad.lowering.cuda.device import device_named
 from funcgrad.lowering.cuda.emit import ALIGNMENT, Module, emit
 from funcgrad.lowering.cuda.plan import Choose, Device, Repeat, Run, run_module
 from funcgrad.lowering.cuda.ptx import LEVEL, compile_ptx, known_arch, resources
+from funcgrad.lowering.dump import dump_program, dump_ptx
 from funcgrad.lowering.executable import failed
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.simplify import simplify
@@ -43,8 +44,11 @@ class CudaExecutable:
 
     def __init__(self, program: Program, device: Device) -> None:
         self.program, self.device = simplify(program), device
+        dump_program(self.program, program)
         self.module = cuda_module(self.program)
-        self.handle = device.load(ptx_of(self.module, device.arch))
+        ptx = ptx_of(self.module, device.arch)
+        dump_ptx(self.program, ptx)
+        self.handle = device.load(ptx)
         self._arenas: list[Any] = []  # memory of calls, for later ones
 
     def __call__(self, args: Sequence[Any]) -> list[DeviceArray]:
