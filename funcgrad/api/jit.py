@@ -41,6 +41,7 @@ from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentEr
 from funcgrad.control.call import call
 from funcgrad.core.array import Array, native_switch
 from funcgrad.core.device_array import DeviceArray, device_of
+from funcgrad.core.evaluate import execute
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
 from funcgrad.core.modes import jit_disabled
 from funcgrad.core.trace import TRACE, Tracer, current
@@ -147,10 +148,13 @@ class Jit(NativeCallable):
         if self._here and outside:
             point = [to_host(x) for x in point]
         native = self._lowering == "llvm" and (self._here or device_of(traced.program, point) is None)
-        if outside and native and (donated or self._here) and not any([type(v) is Tracer for v in values]):
-            computed: Any = executable(traced.program)(point, inputs_of(traced, donated))
-        else:
+        computed: Any
+        if not outside or any([type(v) is Tracer for v in values]):
             computed = call(traced.program, *point, lowering=self._lowering)
+        elif native and (donated or self._here):
+            computed = executable(traced.program)(point, inputs_of(traced, donated))
+        else:
+            computed = execute(traced.program, point, self._lowering)
         out = results(computed, point)
         if donated and outside:
             out = _donate(out, leaves, donated)

@@ -197,8 +197,10 @@ def run_on(device: str, program: Program, args: Sequence[Any]) -> list[Any]:
 def apply_there(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, ...]:
     """Apply a primitive to values of which one is a `DeviceArray`: as a Program, on that device.
 
-    What has effects happens here, on copies.
+    What has effects happens here, on copies; and one that asks for a device itself takes values from anywhere.
     """
+    if primitive.device_of is not None:
+        return primitive.evaluate(*args, **params)
     if primitive.effects_of(params):
         return primitive.evaluate(*[a.to_host() if type(a) is DeviceArray else a for a in args], **params)
     avals = tuple([make_aval(a.shape, a.dtype) for a in args])

@@ -18,7 +18,6 @@ from funcgrad.base.errors import ProgramError, UnsupportedError
 from funcgrad.base.source import Source
 from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import Aval, Equation, Program, Stack, make_aval, subprograms
-from funcgrad.core.stacked import Stacked
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cost import lines_of
 from funcgrad.lowering.cuda.device import device_named
@@ -49,14 +48,15 @@ class CudaExecutable:
         ptx = ptx_of(self.module, device.arch)
         dump_ptx(self.program, ptx)
         self.handle = device.load(ptx)
+        self._inputs = [make_aval(v.aval.shape, v.aval.dtype) for v in self.program.inputs]
+        self._outputs = [make_aval(a.aval.shape, a.aval.dtype) for a in self.program.outputs]
         self._arenas: list[Any] = []  # memory of calls, for later ones
 
     def __call__(self, args: Sequence[Any]) -> list[DeviceArray]:
         """Fresh arrays; `args` are of the Program's input types, on the device or in ordinary memory."""
         device, module = self.device, self.module
         addresses, held = self._addresses(args)
-        outs = [make_aval(a.aval.shape, a.aval.dtype) for a in self.program.outputs]
-        results = [DeviceArray(device, device.allocate(_bytes(a)), a) for a in outs]
+        results = [DeviceArray(device, device.allocate(_bytes(a)), a) for a in self._outputs]
         arena = _taken(self._arenas) or device.allocate(module.size + 16)
         at: dict[Any, int] = {root: arena.address + offset for root, offset in module.buffers.items()}
         at |= dict(zip(module.inputs, addresses, strict=True))
@@ -73,17 +73,14 @@ class CudaExecutable:
     def _addresses(self, args: Sequence[Any]) -> tuple[list[int], list[Any]]:
         """The addresses of the arguments, and what has to live until they are read."""
         out, held, sent, size = [0] * len(args), list(args), [], 0
-        for i, (x, v) in enumerate(zip(args, self.program.inputs, strict=True)):
-            if isinstance(x, Stacked):
-                raise UnsupportedError(_STACK, hint=_WHOLE)
-            given = make_aval(x.shape, x.dtype)
-            if given != make_aval(v.aval.shape, v.aval.dtype):
-                raise ProgramError(f"machine code for {v.aval} was given {given}")
+        for i, (x, aval) in enumerate(zip(args, self._inputs, strict=True)):
+            if x.shape != aval.shape or x.dtype != aval.dtype:
+                raise ProgramError(f"machine code for {aval} was given {make_aval(x.shape, x.dtype)}")
             if type(x) is DeviceArray and x.place is self.device:
                 out[i] = x.address
             else:
                 sent.append((i, np.asarray(x, order="C"), size))
-                size += -(-max(_bytes(given), 1) // ALIGNMENT) * ALIGNMENT
+                size += -(-max(_bytes(aval), 1) // ALIGNMENT) * ALIGNMENT
         if sent:
             memory = self.device.allocate(size)
             data = bytearray(size)
