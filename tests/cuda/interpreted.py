@@ -14,7 +14,9 @@ class Memory:
     """Memory of the interpreter, which is given back after this object."""
 
     def __init__(self, device: Interpreted, size: int) -> None:
-        self.address = device.ptx.alloc(-(-max(size, 1) // 16) * 16)
+        rounded = -(-max(size, 1) // 16) * 16
+        self.address = device.ptx.alloc(rounded)
+        device.ptx.write(self.address + size, bytes(rounded - size))  # words of small elements are read there
         weakref.finalize(self, device.dead.append, self.address)
 
 
