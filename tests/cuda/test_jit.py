@@ -314,3 +314,13 @@ def test_an_optimizer_runs_where_its_parameters_are(gpu: Any) -> None:
         host = fg.optim.apply_updates(host, updates)
     assert type(w["w"]) is DeviceArray
     same(w, host)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "i8", "?"])
+def test_long_reductions_over_the_first_axis_of_few_columns(dtype: str) -> None:
+    x = (rng.normal(size=(99, 4)) * 9).astype(dtype)
+    f = lambda x: (np.sum(x, axis=0), np.max(x, axis=0), np.any(x > 20, axis=0), np.argmin(x, axis=0))
+    found = fg.jit(f, device="cuda")(x)
+    for a, b in zip(found, f(x), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5 if dtype == "f4" else 1e-13)

@@ -129,8 +129,10 @@ def shuffled(b: Builder, x: Value, distance: int, up: bool = False) -> Value:
 
     Lanes for which there is no such lane get their own.
     """
-    how, last = ("up", 0) if up else ("down", WARP - 1)
     t = x.type
+    if t.lanes > 1:
+        return _by_lane(b, x, lambda lane: shuffled(b, lane, distance, up))
+    how, last = ("up", 0) if up else ("down", WARP - 1)
     bits = b.bits(x) if t.is_float else x
     width = bits.type.bits
     b.shared.declares[f"declare i32 @llvm.nvvm.shfl.sync.{how}.i32(i32, i32, i32, i32)"] = None
@@ -151,6 +153,16 @@ def shuffled(b: Builder, x: Value, distance: int, up: bool = False) -> Value:
         low, high = one(low), one(high)
         got = b.or_(b.shl(widened(b, high), constant(I64, 32)), widened(b, low))
     return b.from_bits(got) if t.is_float else got
+
+
+def _by_lane(b: Builder, x: Value, function: Callable[[Value], Value]) -> Value:
+    """A function of numbers, for each number of a vector."""
+    t, one = x.type, make_type(x.type.element)
+    out = x
+    for k in range(t.lanes):
+        y = function(b.emit(one, f"extractelement {t} {x.text}, i64 {k}"))
+        out = b.emit(t, f"insertelement {t} {out.text}, {one} {y.text}, i64 {k}")
+    return out
 
 
 def join_block(
@@ -181,7 +193,7 @@ def join_block(
         number = b.lshr(thread, constant(I32, 5))
         for (place, t), c in zip(places, carries, strict=True):
             p = b.emit(I64, f"getelementptr {_stored(t)}, ptr addrspace(3) {place}, i32 {number.text}")
-            value = b.emit(_stored(t), f"zext i1 {c.text} to i8") if t.bits == 1 else c
+            value = b.emit(_stored(t), f"zext {t} {c.text} to {_stored(t)}") if t.bits == 1 else c
             b.lines.append(f"  store {value.type} {value.text}, ptr addrspace(3) {p.text}")
 
     only_if(b, first_lane, put)
@@ -233,7 +245,7 @@ def before_me(
 
 def _stored(t: Type) -> Type:
     """The type in memory: conditions take a byte."""
-    return make_type("i8") if t.bits == 1 else t
+    return make_type("i8", t.lanes) if t.bits == 1 else t
 
 
 def below(b: Builder, flat: Value, total: int) -> Value:
