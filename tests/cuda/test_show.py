@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ import funcgrad as fg
 from funcgrad import lax
 from funcgrad.errors import ArgumentError, ParameterError, UnsupportedError
 from funcgrad.lowering.cuda.ptx import Resources, find_ptxas, parse_report
+from tests.test_docs import DOCS, check
 
 needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="NVIDIA's assembler is not installed")
 X = np.ones((8, 70))
@@ -73,6 +77,12 @@ def test_the_table_of_resources_has_every_kernel_and_the_users_lines() -> None:
     lines = {line.strip(",") for row in rows.values() for line in row[5:]}
     first = f.__code__.co_firstlineno
     assert lines == {f"test_show.py:{first + 1}", f"test_show.py:{first + 2}"}
+
+
+def test_the_page_runs_with_a_gpu(gpu: Any, tmp_path: Path) -> None:
+    launched = len(gpu.launched)
+    check((DOCS / "cuda.md").read_text("utf-8"), tmp_path)
+    assert len(gpu.launched) > launched
 
 
 @needs_ptxas
