@@ -9,7 +9,7 @@ import numpy as np
 
 from funcgrad.base.dtypes import is_supported
 from funcgrad.base.errors import DtypeError, ParameterError
-from funcgrad.core.device_array import DeviceArray
+from funcgrad.core.device_array import DeviceArray, placed
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Tracer
 from funcgrad.lowering import device_named
@@ -40,7 +40,7 @@ def taken(x: Any, device: str) -> Any:
 
 
 def _foreign(x: Any) -> bool:
-    return hasattr(type(x), "__cuda_array_interface__") or (hasattr(type(x), "__dlpack__"))
+    return hasattr(type(x), "__cuda_array_interface__") or hasattr(type(x), "__dlpack__")
 
 
 def to_host(x: Any) -> Any:
@@ -53,16 +53,8 @@ def to_device(x: Any, name: str) -> Any:
     if name == "cpu":
         return to_host(x)
     device = device_named(name)
-    if type(x) is DeviceArray and x.place is device:
-        return x
-    if type(x) is not DeviceArray and not isinstance(x, np.ndarray) and _foreign(x):
-        return adopted(x, device)
-    data = np.asarray(array(to_host(x), "device_put"), order="C")
-    aval = make_aval(data.shape, data.dtype)
-    memory = device.allocate(data.nbytes)
-    if data.nbytes:
-        device.write(memory.address, data.tobytes())
-    return DeviceArray(device, memory, aval)
+    x = taken(x, name)
+    return placed(x if type(x) is DeviceArray else array(x, "device_put"), device)
 
 
 class _Borrowed:

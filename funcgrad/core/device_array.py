@@ -169,6 +169,19 @@ class DeviceArray:
 _immutable.append(DeviceArray)
 
 
+def placed(x: Any, place: Any) -> DeviceArray:
+    """An array, from ordinary memory or another device, on that device."""
+    if type(x) is DeviceArray:
+        if x.place is place:
+            return x
+        x = x.to_host()
+    x = np.asarray(x, order="C")
+    memory = place.allocate(x.nbytes)
+    if x.size:
+        place.write(memory.address, x.reshape(-1).view(np.uint8).data)
+    return DeviceArray(place, memory, make_aval(x.shape, x.dtype))
+
+
 def device_of(program: Program, args: Sequence[Any]) -> str | None:
     """Where a Program runs on `args` that nobody placed: where a function in it asked for, else where they lie."""
     asked = _asked(program)

@@ -175,6 +175,10 @@ def test_layouts_and_byte_orders() -> None:
     for x in (X.T, X[::-1, ::2], X.astype(">f8"), np.asfortranarray(X), np.broadcast_to(X[0], (2, 4))):
         np.testing.assert_array_equal(np.asarray(put(x)), x)
         np.testing.assert_array_equal(np.asarray(fg.jit(lambda x: x + 0, device="cuda")(x)), x)
+    long = np.arange(20_000.0)[::2]
+    np.testing.assert_array_equal(
+        np.asarray(fg.jit(lambda x, y: x[::1000] + y, device="cuda")(long, 1)), long[::1000] + 1
+    )
     with pytest.raises(DtypeError):
         put(np.array(["a"]))
 

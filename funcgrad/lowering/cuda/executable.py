@@ -1,7 +1,7 @@
 """Running a Program on a GPU: its kernels compiled once for each device, then started on arrays that lie there.
 
-All results and the memory that a call needs on the way are allocated before the plan runs. Small arguments from
-ordinary memory (numbers) are sent together.
+All results and the memory that a call needs on the way are allocated before the plan runs, from the pool of the device:
+so a program that does not run holds no memory. Arguments from ordinary memory (numbers, mostly) are sent together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from funcgrad.base.errors import ProgramError, UnsupportedError
 from funcgrad.base.source import Source
-from funcgrad.core.device_array import DeviceArray
+from funcgrad.core.device_array import DeviceArray, placed
 from funcgrad.core.ir import Aval, Equation, Program, Stack, make_aval, subprograms
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cost import lines_of
@@ -29,6 +29,8 @@ from funcgrad.lowering.executable import failed
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import obstacles
+
+LARGE = 2**16  # bytes: arguments up to that are sent together
 
 
 class CudaExecutable:
@@ -50,22 +52,20 @@ class CudaExecutable:
         self.handle = device.load(ptx)
         self._inputs = [make_aval(v.aval.shape, v.aval.dtype) for v in self.program.inputs]
         self._outputs = [make_aval(a.aval.shape, a.aval.dtype) for a in self.program.outputs]
-        self._arenas: list[Any] = []  # memory of calls, for later ones
 
     def __call__(self, args: Sequence[Any]) -> list[DeviceArray]:
         """Fresh arrays; `args` are of the Program's input types, on the device or in ordinary memory."""
         device, module = self.device, self.module
         addresses, held = self._addresses(args)
         results = [DeviceArray(device, device.allocate(_bytes(a)), a) for a in self._outputs]
-        arena = _taken(self._arenas) or device.allocate(module.size + 16)
+        arena = device.allocate(module.size + 16)
         at: dict[Any, int] = {root: arena.address + offset for root, offset in module.buffers.items()}
         at |= dict(zip(module.inputs, addresses, strict=True))
         at |= {root: x.address for root, x in zip(module.results, results, strict=True)}
         status = at[STATUS] = arena.address + module.size
         code = run_module(device, self.handle, module, at, status)
         value = int.from_bytes(device.read(status + 8, 8), "little", signed=True) if code else 0
-        self._arenas.append(arena)  # what comes later on the device touches it later
-        del held
+        del held, arena  # what gets this memory next touches it later: the device does things in order
         if code:
             raise failed(module.checks, code, value)
         return results
@@ -76,28 +76,21 @@ class CudaExecutable:
         for i, (x, aval) in enumerate(zip(args, self._inputs, strict=True)):
             if x.shape != aval.shape or x.dtype != aval.dtype:
                 raise ProgramError(f"machine code for {aval} was given {make_aval(x.shape, x.dtype)}")
+            if _bytes(aval) > LARGE:
+                held[i] = x = placed(x, self.device)
             if type(x) is DeviceArray and x.place is self.device:
                 out[i] = x.address
             else:
-                sent.append((i, np.asarray(x, order="C"), size))
+                sent.append((i, np.asarray(x), size))
                 size += -(-max(_bytes(aval), 1) // ALIGNMENT) * ALIGNMENT
         if sent:
-            memory = self.device.allocate(size)
-            data = bytearray(size)
+            memory, data = self.device.allocate(size), bytearray(size)
             for i, x, offset in sent:
                 data[offset : offset + x.nbytes] = x.tobytes()
                 out[i] = memory.address + offset
             self.device.write(memory.address, bytes(data))
             held.append(memory)
         return out, held
-
-
-def _taken(arenas: list[Any]) -> Any:
-    """One of them, if there is one; in one step for threads."""
-    try:
-        return arenas.pop()
-    except IndexError:
-        return None
 
 
 def _bytes(aval: Aval) -> int:
