@@ -16,6 +16,7 @@ import importlib
 from funcgrad import debug, errors, extend, implicit, lax, lowering, nn, numpy, optim, special, tree, tree as tree_util
 from funcgrad.api import (
     CustomVJPPrimal,
+    Device,
     Jit,
     ShapeDtypeStruct,
     SymbolicZero,
@@ -27,6 +28,9 @@ from funcgrad.api import (
     custom_gradient,
     custom_jvp,
     custom_vjp,
+    device_get,
+    device_put,
+    devices,
     eval_shape,
     from_numba,
     grad,
@@ -50,6 +54,7 @@ from funcgrad.api import (
 )
 from funcgrad.base.dtypes import float0
 from funcgrad.core.array import Array, config
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import Program
 from funcgrad.core.modes import disable_jit
 from funcgrad.core.nans import debug_nans
@@ -77,6 +82,8 @@ def __getattr__(name: str) -> object:
 __all__ = [
     "Array",
     "CustomVJPPrimal",
+    "Device",
+    "DeviceArray",
     "Jit",
     "Program",
     "ShapeDtypeStruct",
@@ -93,6 +100,9 @@ __all__ = [
     "custom_vjp",
     "debug",
     "debug_nans",
+    "device_get",
+    "device_put",
+    "devices",
     "disable_jit",
     "errors",
     "eval_shape",

@@ -10,6 +10,7 @@ from funcgrad.base.errors import (
     CheckError,
     ConcretizationTypeError,
     CustomRuleError,
+    DeviceError,
     DtypeError,
     ForwardModeError,
     FuncgradError,
@@ -44,11 +45,11 @@ from funcgrad.core.trace import ShapeTruthError
 
 __all__ = [
     "ArgumentError", "AssignmentError", "AxisError", "BranchTypeError", "CallbackError", "CarryTypeError",
-    "CheckError", "ConcretizationTypeError", "CustomRuleError", "DtypeError", "ForwardModeError", "FuncgradError",
-    "GradientError", "IndexingError", "IntegerOverflowError", "KinkError", "LinearityError", "MissingPackageError",
-    "NanError", "NestingError", "NonConcreteBooleanIndexError", "NonScalarOutputError", "OutOfBoundsError",
-    "ParameterError", "ProgramError", "RuleError", "ShapeError", "ShapeTruthError", "SingularMatrixError",
-    "StaticArgumentError", "TracerArrayConversionError", "TracerBoolConversionError",
+    "CheckError", "ConcretizationTypeError", "CustomRuleError", "DeviceError", "DtypeError", "ForwardModeError",
+    "FuncgradError", "GradientError", "IndexingError", "IntegerOverflowError", "KinkError", "LinearityError",
+    "MissingPackageError", "NanError", "NestingError", "NonConcreteBooleanIndexError", "NonScalarOutputError",
+    "OutOfBoundsError", "ParameterError", "ProgramError", "RuleError", "ShapeError", "ShapeTruthError",
+    "SingularMatrixError", "StaticArgumentError", "TracerArrayConversionError", "TracerBoolConversionError",
     "TracerIntegerConversionError", "TracerValueError", "TreeError", "UnexpectedTracerError", "UnsupportedError",
     "UsageError", "ZeroWeightsError",
 ]  # fmt: skip

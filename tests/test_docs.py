@@ -6,6 +6,7 @@ outputs count from the first line of the block:
     ```python                   runs; prints nothing, unless a text block follows
     ```python file=loss.py      the same, as loss.py instead of example.py
     ```python raises=TreeError  raises exactly this class; its message ends the text block
+    ```python needs=gpu         runs only where there is one; needs=ptxas: where that program is installed
     ```text                     the output of the Python block before it
 
 After a change of the code or of a page, write the outputs anew, and read the difference before you commit it:
@@ -31,6 +32,7 @@ import pytest
 
 import funcgrad as fg
 from funcgrad.core.primitive import registry
+from funcgrad.lowering.cuda.ptx import find_ptxas
 
 REPO = Path(__file__).resolve().parents[1]
 DOCS = REPO / "docs"
@@ -40,6 +42,9 @@ LANGUAGES = {"python", "text", "bash"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+NEEDS = {"": lambda: True, "gpu": lambda: len(fg.devices()) > 1, "ptxas": find_ptxas}
 
 
 class PageError(AssertionError):
@@ -90,7 +95,7 @@ def outputs(page: str, folder: Path) -> Iterator[tuple[Block, Block | None, str]
         for i, block in enumerate(found):
             if block.language == "text" and (i == 0 or found[i - 1].language != "python"):
                 raise PageError(f"line {block.line}: a text block without a Python block before it")
-            if block.language == "python":
+            if block.language == "python" and NEEDS[block.options.get("needs", "")]():
                 text = found[i + 1] if i + 1 < len(found) and found[i + 1].language == "text" else None
                 file = folder / str(i) / block.options.get("file", "example.py")
                 with chdir(work):

@@ -5,6 +5,7 @@ from funcgrad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_poli
 from funcgrad.api.cost import cost
 from funcgrad.api.custom_jvp import custom_jvp
 from funcgrad.api.custom_vjp import CustomVJPPrimal, custom_gradient, custom_vjp
+from funcgrad.api.devices import Device, device_get, device_put, devices
 from funcgrad.api.forward import jvp, linearize, stop_gradient
 from funcgrad.api.from_numba import from_numba
 from funcgrad.api.inspect import ShapeDtypeStruct, eval_shape, make_program, show

@@ -21,13 +21,13 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, ParameterError, printed
 from funcgrad.core.ir import Aval, Program, make_aval
-from funcgrad.lowering import NumbaModule, numba_module, numba_text
+from funcgrad.lowering import NumbaModule, numba_module, numba_text, program_ptx, program_resources
 from funcgrad.lowering.readable import format_buffers, format_kernels
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import module_assembly, module_text
 from funcgrad.numpy.operands import given_dtype, given_shape
 
-STAGES: dict[str, Callable[[Program], str]] = {
+STAGES: dict[str, Callable[..., str]] = {
     "program": str,
     "simplified": lambda p: str(simplify(p)),
     "kernels": format_kernels,
@@ -35,7 +35,10 @@ STAGES: dict[str, Callable[[Program], str]] = {
     "llvm": module_text,
     "asm": module_assembly,
     "numba": numba_text,
+    "ptx": program_ptx,
+    "cubin": program_resources,
 }
+FOR_GPU = ("ptx", "cubin")
 
 
 def ShapeDtypeStruct(shape: Any, dtype: Any) -> Aval:
@@ -125,7 +128,7 @@ def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 @boundary
-def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: Any) -> str:
+def show(f: Callable[..., Any], *args: Any, stage: str = "program", arch: str | None = None, **kwargs: Any) -> str:
     """Print and return the text of a stage of ``f(*args, **kwargs)``. For a gradient pass ``grad(f)``.
 
     Parameters
@@ -136,14 +139,22 @@ def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: An
         order. ``"buffers"``: the memory of each value that is stored, in bytes: that of the caller for inputs and
         results, or a place in the arena, with the kernels that use it first and last, and what lies there at other
         times. ``"llvm"``: the text that is compiled, for this processor. ``"asm"``: the machine code, as assembly.
-        ``"numba"``: the kernels as Python loops, a module of its own (see `to_numba`).
+        ``"numba"``: the kernels as Python loops, a module of its own (see `to_numba`). ``"ptx"``: the kernels of a
+        GPU, and ``"cubin"``: a table of the registers and memory that they take; no GPU is needed, but for
+        ``"cubin"`` NVIDIA's assembler.
+    arch
+        The GPU that the last two are for, such as ``"sm_90"``; by default that of the environment variable
+        FUNCGRAD_CUDA_ARCH, or ``"sm_80"``.
 
     Raises
     ------
     ParameterError
         No such stage.
     UnsupportedError
-        Stage ``"llvm"``, ``"asm"`` or ``"numba"`` of a Program with an operation that has no such form.
+        Stage ``"llvm"``, ``"asm"``, ``"numba"``, ``"ptx"`` or ``"cubin"`` of a Program with an operation that has no
+        such form.
+    DeviceError
+        Stage ``"cubin"`` without an assembler.
     """
     require_callable(f, "show")
     if args and isinstance(args[-1], str) and args[-1] in STAGES:
@@ -155,6 +166,11 @@ def show(f: Callable[..., Any], *args: Any, stage: str = "program", **kwargs: An
             f"show: there is no stage {printed(stage)}", hint=f"stages are {', '.join(map(repr, STAGES))}"
         )
     traced = abstract_trace(f, args, kwargs, "show")
-    text = numba_code(f, traced).text if stage == "numba" else STAGES[stage](traced.program)
+    if arch is not None and stage not in FOR_GPU:
+        raise ArgumentError(f"show: arch is for the stages of a GPU, not for {stage!r}", hint="stage='ptx'")
+    if stage == "numba":
+        text = numba_code(f, traced).text
+    else:
+        text = STAGES[stage](traced.program, *([arch] if stage in FOR_GPU else []))
     print(text)
     return text

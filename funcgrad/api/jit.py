@@ -20,6 +20,7 @@ import numpy as np
 from funcgrad.api.inspect import STAGES, abstract_leaf
 from funcgrad.api.native import inputs_of, native_entry
 from funcgrad.api.numba_code import numba_handle
+from funcgrad.api.placement import device_name, taken, to_host
 from funcgrad.api.tracing import (
     Traced,
     boundary,
@@ -39,6 +40,8 @@ from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentEr
 from funcgrad.base.shelter import lock
 from funcgrad.control.call import call
 from funcgrad.core.array import Array, native_switch
+from funcgrad.core.device_array import DeviceArray, device_of
+from funcgrad.core.evaluate import execute
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
 from funcgrad.core.modes import jit_disabled
 from funcgrad.core.trace import TRACE, Tracer, current
@@ -127,7 +130,9 @@ class Jit(NativeCallable):
         self._static = static_argnums, static_argnames
         self._donated = donate_argnums, donate_argnames
         self._options = (static_argnums, static_argnames, *options)
-        self._lowering = str(options[0])
+        lowering, _, device = options
+        self._here = device == "cpu"
+        self._lowering = str(lowering if device is None or self._here else device)
         self._cache = _cache_of(f)
         self._name = function_name(f)
         self._natives: list[Native] = []
@@ -142,15 +147,20 @@ class Jit(NativeCallable):
         values = [value_and_aval(leaf(x, "an argument"))[0] for x in leaves]
         point = [*traced.constants, *values]
         outside = current() is None
-        native = self._lowering == "llvm"
-        if donated and outside and native and not any([type(v) is Tracer for v in values]):
-            computed: Any = executable(traced.program)(point, inputs_of(traced, donated))
-        else:
+        if self._here and outside:
+            point = [to_host(x) for x in point]
+        native = self._lowering == "llvm" and (self._here or device_of(traced.program, point) is None)
+        computed: Any
+        if not outside or any([type(v) is Tracer for v in values]):
             computed = call(traced.program, *point, lowering=self._lowering)
+        elif native and (donated or self._here):
+            computed = executable(traced.program)(point, inputs_of(traced, donated))
+        else:
+            computed = execute(traced.program, point, self._lowering)
         out = results(computed, point)
         if donated and outside:
             out = _donate(out, leaves, donated)
-        if outside and key not in self._entered:
+        if outside and native and key not in self._entered:
             self._entered.add(key)
             try:
                 self._enter(traced, args, kwargs, donated)
@@ -170,8 +180,6 @@ class Jit(NativeCallable):
 
     def _enter(self, traced: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], donated: tuple[int, ...]) -> None:
         """Let native code serve calls like this one from now on, if it can."""
-        if self._lowering != "llvm":
-            return
         native = native_entry(traced, args, kwargs, self._statics(args), self._static[1], donated)
         if native is None:
             return
@@ -274,6 +282,8 @@ class Jit(NativeCallable):
         dynamic = tuple([a for i, a in enumerate(args) if i not in static_args])
         dynamic_kw = {k: v for k, v in kwargs.items() if k not in argnames}
         leaves, treedef = tree.flatten((dynamic, dynamic_kw))
+        if self._here or self._lowering not in RUNNERS:
+            leaves = [taken(x, "cpu" if self._here else self._lowering) for x in leaves]
         avals = [_type_of(x) for x in leaves]
         if None in avals:
             names = self._names(treedef, args, static_args, dynamic_kw)
@@ -365,11 +375,16 @@ def _type_of(x: Any) -> Aval | None:
         return value_and_aval(x)[1]
     if isinstance(x, np.generic) and x.dtype.kind in "biufc":
         return make_aval((), x.dtype)
+    if kind is DeviceArray:
+        return x.aval  # type: ignore[no-any-return]
     return make_aval((), BOOL) if kind is bool else None
 
 
 def _donate(out: list[Any], leaves: list[Any], donated: Sequence[int]) -> list[Any]:
-    """Put results into donated arguments: the caller gets back the object that they gave."""
+    """Put results into donated arguments: the caller gets back the object that they gave; on a device, it is gone."""
+    for i in donated:
+        if i >= 0 and type(leaves[i]) is DeviceArray and sum([leaves[i] is x for x in leaves]) == 1:
+            leaves[i].delete()
     allowed = {i for i in donated if i >= 0 and may_overwrite(leaves[i], leaves)}
     for k, i in enumerate(donated):
         if i in allowed and type(out[k]) is Array:
@@ -441,8 +456,12 @@ def jit(
     lowering
         How the Program is made to run. ``"llvm"``: as machine code of our own. ``"numba"``: as Python loops that Numba
         compiles at the first call (see `to_numba`), which takes longer; derivatives of the result go the same way.
-    fast_math, device
-        False and None are the only choices so far.
+    fast_math
+        False is the only choice so far.
+    device
+        Where it runs: ``"cuda"``, ``"cuda:1"`` or one of `devices` (see there), with arguments sent there and results
+        that stay there, as `DeviceArray`; ``"cpu"``; or None: where an argument lies. In a function that is jitted,
+        too, the device of the outer one counts.
 
     Returns
     -------
@@ -477,8 +496,11 @@ def jit(
     require_callable(f, "jit")
     if not isinstance(lowering, str) or lowering not in RUNNERS:
         raise ParameterError(f"jit: lowering is one of {', '.join(map(repr, RUNNERS))}, got {printed(lowering, 40)}")
-    if fast_math is not False or device is not None:
-        raise UnsupportedError("jit: fast_math and device are not supported yet", hint="leave them out")
+    if fast_math is not False:
+        raise UnsupportedError("jit: fast_math is not supported yet", hint="leave it out")
+    device = device_name(device, "jit")
+    if device not in (None, "cpu") and lowering != "llvm":
+        raise ParameterError(f"jit: lowering {lowering!r} is for the CPU, and device is {device!r}")
     static = _complete(f, _numbers(static_argnums, "static_argnums"), _words(static_argnames, "static_argnames"))
     donated = _complete(f, _numbers(donate_argnums, "donate_argnums"), _words(donate_argnames, "donate_argnames"))
     both = sorted({*static[0], *static[1]} & {*donated[0], *donated[1]}, key=str)

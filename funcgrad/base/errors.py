@@ -251,5 +251,9 @@ class KinkError(CheckError):
     """A derivative was checked at a point where the function has a kink, and so no derivative."""
 
 
+class DeviceError(FuncgradError, RuntimeError):
+    """A device that is not there, or not usable; or an array on a device that was given away. Says what is missing."""
+
+
 class MissingPackageError(FuncgradError, ImportError):
     """An optional package that is not installed; the hint says how to install it."""

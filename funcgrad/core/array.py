@@ -12,6 +12,7 @@ from funcgrad.base.errors import ParameterError, printed
 from funcgrad.base.shelter import lock
 
 _traced_types: list[type] = []  # filled by core.trace: instances count as Arrays
+_immutable: list[type] = []  # filled by core.device_array: instances are results as they are
 _at: list[Callable[[Any], Any]] = []  # filled by funcgrad.numpy
 
 
@@ -112,6 +113,9 @@ def publish(values: Iterable[Any], borrowed: Iterable[Any] = ()) -> list[Any]:
     plain = config.results == "numpy"
     out: list[Any] = []
     for value in values:
+        if type(value) in _immutable:
+            out.append(value)
+            continue
         if not isinstance(value, np.ndarray):
             if plain:
                 out.append(value)

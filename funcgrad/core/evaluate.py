@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from funcgrad.base.errors import FuncgradError
+from funcgrad.core.device_array import device_of
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Var, last_uses
 from funcgrad.core.nans import nans_searched, watched
 from funcgrad.core.primitive import registry
@@ -21,7 +22,8 @@ def evaluate(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | N
     """The outputs of `program` for `args`.
 
     Inside a trace that has to see it, the equations are recorded there (and the results are tracers); otherwise
-    they are computed with NumPy (and the results are raw arrays, which may be views: see `array.publish`).
+    they are computed with NumPy (and the results are raw arrays, which may be views: see `array.publish`), or as a
+    whole on a device, if an argument lies there or a jitted function in it asked for it.
 
     Parameters
     ----------
@@ -36,6 +38,9 @@ def evaluate(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | N
     for a in args:
         if type(a) is Tracer:
             require_open(a, trace)
+    device = device_of(program, args)
+    if device is not None:
+        return execute(program, args, device)
     with eagerly():
         if nans_searched():
             return watched(program, args, known or {}, lambda: run(program, args, known))

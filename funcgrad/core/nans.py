@@ -19,6 +19,7 @@ import numpy as np
 
 from funcgrad.base.errors import NanError
 from funcgrad.core.array import config
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import Atom, Equation, Literal, Program, Var
 from funcgrad.core.modes import Mode
 from funcgrad.core.stacked import Stacked
@@ -135,8 +136,13 @@ def once(call: Callable[[], Any], effect: bool) -> Any:
 
 def has_nan(x: Any) -> bool:
     """Whether an array, scalar or stack holds a NaN."""
-    data = x.data if isinstance(x, Stacked) else x
+    data = x.data if isinstance(x, Stacked) else _here(x)
     return data.dtype.kind in "fc" and bool(np.isnan(data).any())
+
+
+def _here(x: Any) -> Any:
+    """A value in ordinary memory."""
+    return x.to_host() if type(x) is DeviceArray else x
 
 
 def search(values: Sequence[Any]) -> None:
@@ -178,7 +184,7 @@ def _place(value: Any, outputs: list[Any]) -> int | None:
 
 def _follow(program: Program, args: Sequence[Any], known: Mapping[Var, Any], running: Any, output: int) -> int | None:
     """Raise for the equation that made the NaN in an output; the position of an input if it comes from there."""
-    values: dict[Any, Any] = dict(zip(program.inputs, args, strict=True))
+    values: dict[Any, Any] = dict(zip(program.inputs, map(_here, args), strict=True))
     made: dict[Any, tuple[Equation, int]] = {}
     running.locating = False
 

@@ -18,6 +18,7 @@ with a reason, which is what the user reads when a transform needs it.
 | `view` | ``(view of the operand, **params) -> view or None``; ops that move nothing |
 | `combine` | the elementwise op with which a scatter brings an update to what is there; default: it replaces |
 | `recurrence` | a `Recurrence`; cumulative ops as instructions |
+| `device_of` | ``(params) -> the name of the device that it asks to run on, or None`` |
 | `effects_of` | ``(params) -> frozenset of names``; what has any is never dropped, shared, reordered or run again |
 | `unfold` | ``(*tracers, **params) -> outputs``; the same, bound piece by piece, where values are known |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
@@ -119,10 +120,14 @@ class Recurrence:
         ``(dtype) -> ((dtype, constant), ...)``: the state before the first step, for results of that dtype.
     step
         ``(builder, dtype, state, *registers) -> (state, register)``: what it is after one, and its result.
+    combine
+        ``(builder, dtype, register, register) -> register``, if the state is one register and the state after some
+        steps is that after the first of them combined with that of the others alone: such steps can be made in parts.
     """
 
     start: Callable[[Dtype], tuple[tuple[Dtype, float], ...]]
     step: Callable[..., tuple[list[Any], Any]]
+    combine: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,6 +177,7 @@ class Primitive:
         self.unfold: Callable[..., Any] | None = None
         self.links: Callable[[dict[str, Any]], Links] | None = None
         self.compiled: Callable[[Equation], Compiled | None] | None = None
+        self.device_of: Callable[[dict[str, Any]], str | None] | None = None
         self.effects_of: Callable[[dict[str, Any]], frozenset[str]] = _no_effects
         self.guarded: Primitive | None = None
         self.unguarded: Primitive | None = None  # it, if the second operand is finite and positive

@@ -36,6 +36,7 @@ from funcgrad.base.errors import (
 )
 from funcgrad.base.source import Source, user_place, user_source
 from funcgrad.core.array import _traced_types
+from funcgrad.core.device_array import DeviceArray, apply_there
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Shape, Var, holds_raising, make_aval
 from funcgrad.core.primitive import Primitive
 from funcgrad.core.stacked import Stacked
@@ -261,7 +262,7 @@ class Trace:
             return x.atom if x.owner is self else self._capture_tracer(x)
         if type(x) is Stacked:
             return self._capture_stack(x)
-        if x.ndim == 0:
+        if x.ndim == 0 and type(x) is not DeviceArray:
             return Literal(x[()], make_aval((), x.dtype))
         return self._capture_array(x)
 
@@ -398,7 +399,7 @@ class Trace:
         args = [self._number(a) for a in e.inputs]
         try:
             with np.errstate(all="ignore"):
-                results = e.primitive.evaluate(*args, **e.params)
+                results = _computed(e.primitive, args, e.params)
         except FuncgradError as error:
             raise error.at(e.source) from None
         self.values.update(zip(e.outputs, results, strict=True))
@@ -479,10 +480,19 @@ def bind(primitive: Primitive, *args: Any, **params: Any) -> tuple[Any, ...]:
         if trace.waiting and primitive.effects_of(params):
             return trace.add(primitive, args, params)
         with np.errstate(all="ignore"):
-            return primitive.evaluate(*args, **params)
+            return _computed(primitive, args, params)
     for a in args:
         if type(a) is Tracer:
             require_open(a, None)
+        elif type(a) is DeviceArray:
+            return apply_there(primitive, args, params)
+    return primitive.evaluate(*args, **params)
+
+
+def _computed(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, ...]:
+    """What a primitive makes of values, with NumPy or where they are."""
+    if any([type(a) is DeviceArray for a in args]):
+        return apply_there(primitive, args, params)
     return primitive.evaluate(*args, **params)
 
 
@@ -579,7 +589,7 @@ def describe(x: Any) -> str:
     if type(x) is Tracer:
         name = name_of(x)
         return f"{name}: {x.aval}" if name else str(x.aval)
-    if isinstance(x, np.ndarray | np.generic):
+    if isinstance(x, np.ndarray | np.generic | DeviceArray):
         return str(make_aval(x.shape, x.dtype))
     return f"{type(x).__name__} {printed(x)}"
 

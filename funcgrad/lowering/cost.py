@@ -160,7 +160,7 @@ def lines_of(kernel: Kernel, made_by: dict[Any, Equation]) -> tuple[str, ...]:
     elif isinstance(kernel, Walk):
         equations = kernel.equations
     elif isinstance(kernel, Product):
-        equations = [made_by[kernel.out.root]]
+        equations = [made_by[v] for v in (kernel.out.root,) if v in made_by]
     else:
         equations = [kernel.equation]
     return tuple(dict.fromkeys([str(e.source) for e in equations if e.source is not None]))

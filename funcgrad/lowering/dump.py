@@ -1,8 +1,8 @@
 """The stages of every Program that is made ready to run, as files: ``FUNCGRAD_DUMP=folder``.
 
 In: a Program, and later the text of its machine code. Out: a folder ``NAME-HASH`` with program.txt (as traced),
-simplified.txt, kernels.txt, llvm.ll and asm.s; the hash is that of simplified.txt, so that equal Programs are written
-once. What runs in stages has a folder for the whole, and one for each part that is machine code.
+simplified.txt, kernels.txt, llvm.ll and asm.s (or kernels.ptx); the hash is that of simplified.txt, so that equal
+Programs are written once. What runs in stages has a folder for the whole, and one for each part that is machine code.
 """
 
 from __future__ import annotations
@@ -36,6 +36,13 @@ def dump_module(flat: Program, text: str, level: int, donated: tuple[int, ...]) 
         variant = "".join([f"-{k}in{i}" for k, i in enumerate(donated) if i >= 0])
         _write(place / f"llvm{variant}.ll", text)
         _write(place / f"asm{variant}.s", assembly(text, level))
+
+
+def dump_ptx(flat: Program, text: str) -> None:
+    """Write the kernels of a GPU of a simplified Program."""
+    place = _folder(flat)
+    if place is not None:
+        _write(place / "kernels.ptx", text)
 
 
 def _folder(flat: Program) -> Path | None:

@@ -19,8 +19,9 @@ import numpy as np
 
 from funcgrad.base.errors import FuncgradError, ProgramError
 from funcgrad.base.shelter import lock, working
+from funcgrad.core.device_array import device_of, run_on
 from funcgrad.core.evaluate import set_execute
-from funcgrad.core.ir import Aval, Literal, Program, Stack, make_aval
+from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, make_aval
 from funcgrad.core.stacked import Stacked
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering import blas, sanitize, stack_values
@@ -122,10 +123,15 @@ class Native:
             raise MemoryError(f"{self.program.name}: no memory for the values that a loop keeps for its reverse mode")
         if code == INTERRUPTED:
             raise raised(status[1])
-        e = self.checks[code - 1]
-        assert e.primitive.fault is not None
-        fault = e.primitive.fault(status[1], **e.params)
-        raise fault.at(e.source) if isinstance(fault, FuncgradError) else fault
+        raise failed(self.checks, code, status[1])
+
+
+def failed(checks: Sequence[Equation], code: int, value: int) -> Exception:
+    """The error of a check: the status of a call holds 1 + its position, and the value at fault."""
+    e = checks[code - 1]
+    assert e.primitive.fault is not None
+    fault = e.primitive.fault(value, **e.params)
+    return fault.at(e.source) if isinstance(fault, FuncgradError) else fault
 
 
 def address_of(name: str) -> int:
@@ -241,8 +247,9 @@ RUNNERS: dict[str, Callable[[Program], Callable[[Sequence[Any]], list[Any]]]] = 
 
 
 def execute(program: Program, args: Sequence[Any], lowering: str) -> list[Any]:
-    """Run `program` at a jit boundary."""
-    return RUNNERS[lowering](program)(args)
+    """Run `program` at a jit boundary: on the device that was asked for, else where the arguments are."""
+    device = lowering if lowering not in RUNNERS else device_of(program, args)
+    return RUNNERS[lowering](program)(args) if device is None else run_on(device, program, args)
 
 
 set_execute(execute)

@@ -50,10 +50,12 @@ def loop_text(
 
     With `once`, where vectors overlap, what is stored already stays: results may then lie in what the loop reads.
     """
-    return _LoopEmitter(loop, views, target, shared, checks, once).run()
+    return LoopEmitter(loop, views, target, shared, checks, once).run()
 
 
-class _LoopEmitter(NestEmitter):
+class LoopEmitter(NestEmitter):
+    """The function of a `Loop` in the making."""
+
     def __init__(
         self,
         loop: Loop,
@@ -75,6 +77,16 @@ class _LoopEmitter(NestEmitter):
     # -- planning
 
     def run(self) -> KernelText:
+        """The function."""
+        self.begin(nest(self.loop.shape, self.loop.axes, self.plan()), self.dtypes())
+        if 0 not in self.loop.shape:
+            self.move_windows()
+        if 0 not in self.loop.shape or self.loop.reductions:
+            self._level(0, self.nest.accesses, [])
+        return replace(self.finish(), once=not self.overlaps)
+
+    def plan(self) -> list[Access]:
+        """How each operand and result is addressed."""
         loop = self.loop
         accesses: list[Access] = []
 
@@ -108,12 +120,8 @@ class _LoopEmitter(NestEmitter):
                 access(kind, k, v.root, e.inputs[0].aval.dtype, v.offset, strides)
             elif kind == "check":
                 self.parameter(STATUS)
-        self.begin(nest(loop.shape, loop.axes, accesses), self._dtypes(accesses))
-        if 0 not in loop.shape:
-            self._move_windows()
-        if 0 not in loop.shape or loop.reductions:
-            self._level(0, self.nest.accesses, [])
-        return replace(self.finish(), once=not self.overlaps)
+        self.accesses = accesses
+        return accesses
 
     def _reads(self) -> list[Var]:
         atoms: list[Atom] = []
@@ -123,12 +131,13 @@ class _LoopEmitter(NestEmitter):
         atoms += [w.value for w in self.loop.writes]
         return list(dict.fromkeys([a for a in atoms if isinstance(a, Var) and a not in self.computed]))
 
-    def _dtypes(self, accesses: list[Access]) -> list[Dtype]:
-        dtypes = [a.dtype for a in accesses]
+    def dtypes(self) -> list[Dtype]:
+        """What the body computes with."""
+        dtypes = [a.dtype for a in self.accesses]
         dtypes += [v.aval.dtype for e in self.loop.equations for v in e.outputs]
         return dtypes + [e.params["dtype"] for e in self.loop.equations if "dtype" in e.params]
 
-    def _move_windows(self) -> None:
+    def move_windows(self) -> None:
         """Point the accesses of windows to where these start."""
         accesses = self.nest.accesses
         for k, e in enumerate(self.loop.equations):
@@ -147,7 +156,7 @@ class _LoopEmitter(NestEmitter):
         if depth == n.outer and self.loop.reductions:
             return self._reduce(depth, pointers)
         if depth == len(n.sizes):
-            self._body(pointers, None, None, None)
+            self.body(pointers, None, None, None)
             return []
         if depth == n.vector:
             return self.vectors(depth, pointers, [], self._at_vector)
@@ -160,7 +169,7 @@ class _LoopEmitter(NestEmitter):
             self.overlaps |= fresh is not None
             self._reduce(n.outer, pointers, start)
             return []
-        self._body(pointers, start, fresh, None)
+        self.body(pointers, start, fresh, None)
         return []
 
     # -- reductions
@@ -172,20 +181,20 @@ class _LoopEmitter(NestEmitter):
 
         def inner(depth: int, pointers: list[Access], carries: Carries) -> Carries:
             if depth == len(n.sizes):
-                return self._body(pointers, lane_start, None, carries)
+                return self.body(pointers, lane_start, None, carries)
             run = self._settling(every) if depth == level else repeat
             if depth == n.vector:
                 return self._chains(depth, pointers, carries, run)
             step = lambda i, c: inner(depth + 1, self.advance(pointers, depth, i), c)
             return run(b, n.sizes[depth], carries, step)
 
-        carries = self._start()
+        carries = self.start()
         if 0 not in self.loop.shape:
             carries = inner(depth, pointers, carries)
         plain = level is None and lane_start is None and few(self._count(depth), self.lanes)
         if level is None and not plain:
-            carries = self._settle(carries)
-        for k, (dtype, kind, acc) in enumerate(self._accumulators(carries)):
+            carries = self.settle(carries)
+        for k, (dtype, kind, acc) in enumerate(self.accumulators(carries)):
             target = pointers[self.index["reduce", k]]
             if plain and kind.settle is not None:
                 self.store_one(fold(b, _plain(kind), dtype, acc[:1])[0], target)
@@ -201,27 +210,27 @@ class _LoopEmitter(NestEmitter):
         b, span, width = self.b, CHAINS * self.lanes, len(carries)
         count = self.nest.sizes[depth] // span
         if count < CHAINS or len(self.loop.equations) + len(self.loop.writes) > SHORT:
-            return self.vectors(depth, pointers, carries, self._body, run=run)
+            return self.vectors(depth, pointers, carries, self.body, run=run)
 
         def step(i: Value, c: Carries) -> Carries:
             after: Carries = []
             for k in range(CHAINS):
                 at = b.iadd(b.imul(i, span), k * self.lanes)
-                after += self._body(self.advance(pointers, depth, at), at, None, c[k * width : (k + 1) * width])
+                after += self.body(self.advance(pointers, depth, at), at, None, c[k * width : (k + 1) * width])
             return after
 
-        chains = self._settle(run(b, count, carries + self._start() * (CHAINS - 1), step))
+        chains = self.settle(run(b, count, carries + self.start() * (CHAINS - 1), step))
         carries = chains[:width]
         for k in range(1, CHAINS):
-            carries = self._joined(carries, chains[k * width : (k + 1) * width])
-        return self.vectors(depth, pointers, carries, self._body, first=count * span, run=run)
+            carries = self.joined(carries, chains[k * width : (k + 1) * width])
+        return self.vectors(depth, pointers, carries, self.body, first=count * span, run=run)
 
-    def _joined(self, carries: Carries, others: Carries) -> Carries:
+    def joined(self, carries: Carries, others: Carries) -> Carries:
         """Partial results of all reductions, settled, put together."""
-        pairs = zip(self._accumulators(carries), self._accumulators(others), strict=True)
+        pairs = zip(self.accumulators(carries), self.accumulators(others), strict=True)
         return [c for (dtype, kind, acc), (_, _, other) in pairs for c in kind.join(self.b, dtype, acc, other)]
 
-    def _start(self) -> Carries:
+    def start(self) -> Carries:
         """The carries before the first element."""
         return [
             constant(make_type(element_of(d or dtype), self.lanes), value)
@@ -229,7 +238,7 @@ class _LoopEmitter(NestEmitter):
             for d, value in kind.start
         ]
 
-    def _accumulators(self, carries: Carries) -> list[tuple[Dtype, Reduction, Carries]]:
+    def accumulators(self, carries: Carries) -> list[tuple[Dtype, Reduction, Carries]]:
         """Each reduction with its part of the carries; of several chains, one after the other."""
         rest = iter(carries)
         out = []
@@ -263,19 +272,19 @@ class _LoopEmitter(NestEmitter):
             def step(i: Value, c: Carries) -> Carries:
                 c = body(i, c)
                 if count == 1:
-                    return self._settle(c)
+                    return self.settle(c)
                 full = b.eq(b.and_(i, every - 1), every - 1)
-                return when(b, full if count % every == 0 else b.or_(full, b.eq(i, count - 1)), c, self._settle)
+                return when(b, full if count % every == 0 else b.or_(full, b.eq(i, count - 1)), c, self.settle)
 
             return repeat(b, count, carries, step if self.blocks else body)
 
         return run
 
-    def _settle(self, carries: Carries) -> Carries:
+    def settle(self, carries: Carries) -> Carries:
         """The carries after a block of values."""
         return [
             c
-            for _, kind, acc in self._accumulators(carries)
+            for _, kind, acc in self.accumulators(carries)
             for c in (acc if kind.settle is None else kind.settle(self.b, acc))
         ]
 
@@ -299,7 +308,7 @@ class _LoopEmitter(NestEmitter):
 
     # -- the body
 
-    def _body(
+    def body(
         self, pointers: list[Access], start: Value | None, fresh: Value | None, carries: Carries | None
     ) -> Carries:
         """One vector of the iteration space: loads, equations, stores, and what reductions take in."""
@@ -341,7 +350,7 @@ class _LoopEmitter(NestEmitter):
             self.store(value, a, stride(a))
         after: Carries = []
         if carries is not None:
-            for k, (dtype, kind, old) in enumerate(self._accumulators(carries)):
+            for k, (dtype, kind, old) in enumerate(self.accumulators(carries)):
                 x = read(self.loop.reductions[k].inputs[0])
                 taken = [x, self._counter(pointers[self.index["place", k]])] if ("place", k) in self.index else [x]
                 new = kind.take(b, dtype, old, *taken)
@@ -371,6 +380,7 @@ class _LoopEmitter(NestEmitter):
         b.count = n = b.count + 1
         status = self.roots[STATUS]
         b.lines += [f"  br i1 {found.text}, label %wrong{n}, label %right{n}", f"wrong{n}:"]
+        b.block = f"wrong{n}"
         position = index
         if self.lanes > 1:
             one, flag = make_type("i64"), make_type("i1")
@@ -379,14 +389,22 @@ class _LoopEmitter(NestEmitter):
                 x = b.emit(one, f"extractelement {index.type.text} {index.text}, i64 {lane}")
                 bad = b.emit(flag, f"extractelement {outside.type.text} {outside.text}, i64 {lane}")
                 position = b.select(bad, x, position)
-        old = b.emit(I64, f"load i64, ptr {status}")
-        first = b.eq(old, 0)
-        b.lines += [f"  br i1 {first.text}, label %note{n}, label %right{n}", f"note{n}:"]
-        b.lines += [f"  store i64 {len(self.checks)}, ptr {status}"]
-        slot = b.emit(I64, f"getelementptr i64, ptr {status}, i64 1")
-        b.lines += [f"  store i64 {position.text}, ptr {slot.text}", f"  br label %right{n}", f"right{n}:"]
+        self.report(Value(status, I64), position)
+        b.lines += [f"  br label %right{n}", f"right{n}:"]
         b.block = f"right{n}"
         return counted
+
+    def report(self, status: Value, position: Value) -> None:
+        """Note in the status that the last of `checks` failed, and where, unless another one did before."""
+        b = self.b
+
+        def note(_: Carries) -> Carries:
+            b.lines.append(f"  store i64 {len(self.checks)}, ptr {status.text}")
+            slot = b.emit(I64, f"getelementptr i64, ptr {status.text}, i64 1")
+            b.lines.append(f"  store i64 {position.text}, ptr {slot.text}")
+            return []
+
+        when(b, b.eq(b.emit(I64, f"load i64, ptr {status.text}"), 0), [], note)
 
     def _gather(self, e: Equation, k: int, pointers: list[Access], read: Callable[[Atom], Value]) -> Value:
         """Elements at computed places; places outside are moved inside, so that nothing else is ever read."""

@@ -37,6 +37,12 @@ class Access:
     offset: int
     strides: tuple[int, ...]
     pointer: str = ""
+    align: int = 0  # bytes that vectors begin at multiples of; 0: those of an element
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that what is loaded or stored begins at multiples of."""
+        return self.align or self.dtype.itemsize
 
 
 @dataclass(slots=True)
@@ -182,17 +188,19 @@ class NestEmitter:
     def begin(self, n: Nest, dtypes: Iterable[Dtype]) -> None:
         """Choose the lanes for a nest whose body computes with `dtypes`, and point its accesses to their buffers."""
         self.nest = n
-        self.lanes = 1
-        if n.vector is not None:
-            widest = max([d.itemsize for d in dtypes], default=8)
-            lanes = max(self.target.lanes(widest), 1)
-            while lanes > n.sizes[n.vector]:
-                lanes //= 2
-            self.lanes = max(lanes, 1)
+        self.lanes = 1 if n.vector is None else self.fitting(n, max([d.itemsize for d in dtypes], default=8))
         self.b = Builder(self.target, self.lanes, self.shared)
         for a in n.accesses:
             if a.root is not None:
                 a.pointer = self.parameter(a.root)
+
+    def fitting(self, n: Nest, widest: int) -> int:
+        """Lanes for elements of at most `widest` bytes, no more than the vectorised loop is long."""
+        assert n.vector is not None
+        lanes = max(self.target.lanes(widest), 1)
+        while lanes > n.sizes[n.vector]:
+            lanes //= 2
+        return max(lanes, 1)
 
     def finish(self) -> KernelText:
         """The function."""
@@ -222,7 +230,7 @@ class NestEmitter:
     def moved(self, a: Access, by: Value) -> Access:
         """An access that begins a number of elements later."""
         p = self.b.emit(I64, f"getelementptr {memory_element(a.dtype)}, ptr {a.pointer}, i64 {by.text}")
-        return Access(a.root, a.dtype, a.offset, a.strides, p.text)
+        return Access(a.root, a.dtype, a.offset, a.strides, p.text, a.align)
 
     def vectors(
         self,
@@ -320,7 +328,7 @@ class NestEmitter:
         p = self.pointer(a)
         t, one = make_type(element, lanes), make_type(element)
         if stride == 1:
-            value = b.emit(t, f"load {t.text}, ptr {p}, align {a.dtype.itemsize}")
+            value = b.emit(t, f"load {t.text}, ptr {p}, align {a.alignment}")
         elif stride == 0:
             value = self.splat(b.emit(one, f"load {element}, ptr {p}, align {a.dtype.itemsize}"))
         else:
@@ -346,7 +354,7 @@ class NestEmitter:
         if a.dtype.kind == "b":
             value = b.convert(value, value.type.with_element("i8"))
         if stride == 1:
-            b.lines.append(f"  store {value.type.text} {value.text}, ptr {p}, align {a.dtype.itemsize}")
+            b.lines.append(f"  store {value.type.text} {value.text}, ptr {p}, align {a.alignment}")
             return None
         one = make_type(element)
         for k in range(lanes):

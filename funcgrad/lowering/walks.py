@@ -19,16 +19,26 @@ from funcgrad.ops.scalar import element_of
 
 def walk_text(walk: Walk, views: dict[Var, View], target: Target, shared: Shared) -> KernelText:
     """The function that runs `walk`."""
-    return _WalkEmitter(views, target, shared).run(walk)
+    return WalkEmitter(views, target, shared).run(walk)
 
 
 def scatter_text(scatter: Scatter, views: dict[Var, View], target: Target, shared: Shared) -> KernelText:
     """The function that runs `scatter`."""
-    return _ScatterEmitter(views, target, shared).run(scatter)
+    return ScatterEmitter(views, target, shared).run(scatter)
 
 
-class _WalkEmitter(NestEmitter):
+class WalkEmitter(NestEmitter):
+    """The function of a `Walk` in the making."""
+
     def run(self, walk: Walk) -> KernelText:
+        """The function."""
+        self.start(walk)
+        if 0 not in walk.shape:
+            self._level(0, self.nest.accesses)
+        return self.finish()
+
+    def start(self, walk: Walk) -> None:
+        """Plan the loops and accesses."""
         self.walk = walk
         reads = list(dict.fromkeys([a for e in walk.equations for a in e.inputs if isinstance(a, Var)]))
         self.where: dict[Var, int] = {}
@@ -47,31 +57,32 @@ class _WalkEmitter(NestEmitter):
         if n.vector is not None and n.vector >= n.outer:
             n.vector = None  # the axis of the walk itself
         self.begin(n, [a.dtype for a in accesses] + [d for start in self.starts for d, _ in start])
-        if 0 not in walk.shape:
-            self._level(0, n.accesses)
-        return self.finish()
 
     def _level(self, depth: int, pointers: list[Access]) -> Carries:
         n = self.nest
         if depth == n.outer:
-            return self._along(pointers)
+            return self.along(pointers)
         if depth == n.vector:
-            return self.vectors(depth, pointers, [], lambda p, start, fresh, c: self._along(p))
+            return self.vectors(depth, pointers, [], lambda p, start, fresh, c: self.along(p))
         step = lambda i, c: self._level(depth + 1, self.advance(pointers, depth, i))
         return repeat(self.b, n.sizes[depth], [], step)
 
-    def _along(self, pointers: list[Access]) -> Carries:
+    def states(self) -> Carries:
+        """The states before the first step."""
+        return [constant(make_type(element_of(d), self.lanes), x) for start in self.starts for d, x in start]
+
+    def along(self, pointers: list[Access]) -> Carries:
         """All steps of the walk."""
         n = self.nest
-        states = [constant(make_type(element_of(d), self.lanes), x) for start in self.starts for d, x in start]
         if n.outer == len(n.sizes):
-            self._step(pointers, states)
+            self.step(pointers, self.states())
         else:
-            step = lambda i, c: self._step(self.advance(pointers, n.outer, i), c)
-            repeat(self.b, n.sizes[n.outer], states, step)
+            step = lambda i, c: self.step(self.advance(pointers, n.outer, i), c)
+            repeat(self.b, n.sizes[n.outer], self.states(), step)
         return []
 
-    def _step(self, pointers: list[Access], states: Carries) -> Carries:
+    def step(self, pointers: list[Access], states: Carries, keep: bool = True) -> Carries:
+        """One step: the states after it. Its results are stored if they are to be kept."""
         vector, env = self.nest.vector, {}
 
         def access(v: Var) -> tuple[Access, int]:
@@ -91,13 +102,23 @@ class _WalkEmitter(NestEmitter):
             recurrence, state = e.primitive.recurrence, states[len(after) : len(after) + len(start)]
             assert recurrence is not None
             state, result = recurrence.step(self.b, out.aval.dtype, state, *[read(a) for a in e.inputs])
-            self.store(result, *access(out))
+            if keep:
+                self.store(result, *access(out))
             after += state
         return after
 
 
-class _ScatterEmitter(NestEmitter):
+class ScatterEmitter(NestEmitter):
+    """The function of a `Scatter` in the making."""
+
     def run(self, scatter: Scatter) -> KernelText:
+        """The function."""
+        self.start(scatter)
+        self._place(0, self.nest.accesses)
+        return self.finish()
+
+    def start(self, scatter: Scatter) -> None:
+        """Plan the loops and accesses."""
         e, out = scatter.equation, scatter.target
         self.scatter = scatter
         update, *indices = e.inputs
@@ -116,8 +137,6 @@ class _ScatterEmitter(NestEmitter):
         if n.vector is not None and n.vector < n.outer:
             n.vector = None  # lanes would be places, which may be equal
         self.begin(n, [dtype])
-        self._place(0, n.accesses)
-        return self.finish()
 
     def _place(self, depth: int, pointers: list[Access]) -> Carries:
         """The loops over the places; then the one that is changed there."""
@@ -126,22 +145,23 @@ class _ScatterEmitter(NestEmitter):
             step = lambda i, c: self._place(depth + 1, self.advance(pointers, depth, i))
             return repeat(b, n.sizes[depth], [], step)
         out, (_, *indices) = self.scatter.target, self.scatter.equation.inputs
-        positions = [self._position(a, pointers) for a in indices]
+        positions = [self.position(a, pointers) for a in indices]
         target, *others = pointers
         change = lambda: self._change(depth, [self.moved(target, place), *others])
         place = self.place(positions, out.shape, out.strides)
         if self.scatter.equation.params["mode"] == "drop":
-            self._unless([b.ne(p, self.inside(p, n - 1)) for p, n in zip(positions, out.shape, strict=False)], change)
+            self.unless([b.ne(p, self.inside(p, n - 1)) for p, n in zip(positions, out.shape, strict=False)], change)
         else:
             change()
         return []
 
-    def _position(self, a: Atom, pointers: list[Access]) -> Value:
+    def position(self, a: Atom, pointers: list[Access]) -> Value:
+        """An index."""
         if isinstance(a, Literal):
             return constant(I64, int(a.value))
         return self.load_one(pointers[self.where[a]])
 
-    def _unless(self, conditions: list[Value], body: Callable[[], object]) -> None:
+    def unless(self, conditions: list[Value], body: Callable[[], object]) -> None:
         """Run `body` if none of the conditions holds."""
         b, any_of = self.b, conditions[0]
         for c in conditions[1:]:

@@ -15,6 +15,7 @@ import numpy as np
 from funcgrad.base.errors import AssignmentError, FuncgradError, UnsupportedError
 from funcgrad.base.source import user_source
 from funcgrad.core.array import _at
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.trace import Tracer, describe
 from funcgrad.numpy import (
     creation,
@@ -69,7 +70,7 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
         column = shaping.reshape(a, (*shaping.shape(a), *(1,) * shaping.ndim(b)))
         return numpy_table[ufunc](column, b, **kwargs)
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-    raise UnsupportedError(f"numpy.{name} is not supported on traced arrays", hint=_HINTS.get(ufunc))
+    raise _without(f"numpy.{name}", self, ufunc)
 
 
 def _refuse_out(ufunc: Any, inputs: Any) -> NoReturn:
@@ -111,7 +112,7 @@ _IN_PLACE = (np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_a
 def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """NumPy calls this when one of its functions meets a tracer."""
     for t in types:
-        if t is not Tracer and not issubclass(t, np.ndarray):
+        if t is not Tracer and t is not DeviceArray and not issubclass(t, np.ndarray):
             return NotImplemented
     function = numpy_table.get(func)
     if function is not None:
@@ -121,7 +122,14 @@ def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> 
         raise AssignmentError(
             f"{name}: arrays cannot be changed in place while tracing", hint="x = x.at[index].set(value)"
         )
-    raise UnsupportedError(f"{name} is not supported on traced arrays", hint=_HINTS.get(func))
+    raise _without(name, self, func)
+
+
+def _without(name: str, x: Any, function: Any) -> UnsupportedError:
+    """The error of a function of NumPy's that is not there."""
+    if type(x) is DeviceArray:
+        return UnsupportedError(f"{name} is not supported on {x.device}", hint="np.asarray(x) is NumPy's copy of it")
+    return UnsupportedError(f"{name} is not supported on traced arrays", hint=_HINTS.get(function))
 
 
 def array_namespace(self: Any, *, api_version: str | None = None) -> Any:
@@ -185,7 +193,11 @@ def _unsupported(name: str, why: str, hint: str | None = None, kind: type[Funcgr
         raise kind(f"{name}: {describe(self)} is traced, {why}", hint=hint)
 
     method.__name__ = name
+    _REFUSED.add(name)
     return method
+
+
+_REFUSED: set[str] = set()
 
 
 def _in_place(name: str, hint: str) -> Any:
@@ -282,8 +294,22 @@ _PROPERTIES: dict[str, Any] = {
 }
 
 
+def matrix_products() -> dict[str, Any]:
+    """``@``, by the name of its method."""
+    return {"__matmul__": _matmul, "__rmatmul__": _rmatmul}
+
+
+def supported() -> dict[str, Any]:
+    """Methods and protocols that do something, by name."""
+    return {name: f for name, f in _METHODS.items() if getattr(f, "__name__", "") not in _REFUSED}
+
+
+def read_only() -> dict[str, Callable[[Any], Any]]:
+    """Attributes that are arrays, by name."""
+    return {name: _PROPERTIES[name].fget for name in ("T", "mT", "real", "imag")}
+
+
 def install() -> None:
     """Put operators, methods and protocols on `Tracer`, and `.at` on `Array`."""
-    methods = {**_METHODS, "__matmul__": _matmul, "__rmatmul__": _rmatmul}
-    operators.install({**operators.operators(), **methods, **_PROPERTIES})
+    operators.install({**operators.operators(), **_METHODS, **matrix_products(), **_PROPERTIES})
     _at[:] = [updates.At]

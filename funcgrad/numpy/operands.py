@@ -29,6 +29,7 @@ from funcgrad.base.errors import (
 from funcgrad.base.shelter import sheltered
 from funcgrad.base.source import hide_internal_frames
 from funcgrad.core.array import publish
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import Literal, Shape, make_aval
 from funcgrad.core.trace import EAGER, Trace, Tracer, current, describe, eagerly, visible_value
 from funcgrad.ops import broadcasting
@@ -43,6 +44,7 @@ numpy_table: dict[Any, Callable[..., Any]] = {}
 
 MAX_AXES = 64
 """More axes than this NumPy's arrays do not have."""
+_on_device: list[Callable[..., Any]] = []  # filled by api: (function, args, kwargs) -> its result, on the device
 _SCALARS = (float, int, complex)
 _FLAT = {float, int, complex, bool, str, type(None), slice, np.ndarray}  # types that hold no tracer
 
@@ -82,6 +84,8 @@ def operand(x: Any, name: str = "array") -> Any:
         return int(x)
     if isinstance(x, float):
         return float(x)
+    if kind is DeviceArray:
+        return x
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
         return operand(np.asarray(x).copy(), name)
     raise ArgumentError(
@@ -122,6 +126,15 @@ def has_tracer(x: Any) -> bool:
             inner = [i for i in items if isinstance(i, list | tuple | dict) and id(i) not in seen]
             seen.update(map(id, inner))  # a list may contain itself
             waiting += inner
+    return False
+
+
+def has_device_array(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether an array of a device is among arguments, or in lists and tuples of them."""
+    for x in (*args, *kwargs.values()):
+        kind = type(x)
+        if kind is DeviceArray or ((kind is tuple or kind is list) and has_device_array(x, {})):
+            return True
     return False
 
 
@@ -351,7 +364,9 @@ def public(*numpy_functions: Any) -> Callable[[F], F]:
 
 
 def compute(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a public function on plain arrays: results are fresh Arrays."""
+    """Call a public function on plain arrays: results are fresh Arrays. On arrays of a device it runs there."""
+    if _on_device and has_device_array(args, kwargs):
+        return _on_device[0](function, args, kwargs)
     try:
         out = sheltered(_eager, function, args, kwargs)
     except FuncgradError as error:

@@ -87,7 +87,7 @@ def _stepwise(combine: Primitive, start: Callable[[Dtype], float]) -> Recurrence
         total = combine.emit(b, dtype, state[0], x)
         return [total], total
 
-    return Recurrence(lambda dtype: ((dtype, start(dtype)),), step)
+    return Recurrence(lambda dtype: ((dtype, start(dtype)),), step, combine.emit)
 
 
 def _running(function: Callable[..., Any], ufunc: np.ufunc, dtypes: str, domain: Domain, exact: bool) -> Op:

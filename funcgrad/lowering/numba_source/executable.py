@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.errors import FuncgradError
 from funcgrad.base.shelter import lock
 from funcgrad.core.ir import Aval, Program, Var
-from funcgrad.lowering.executable import RUNNERS
+from funcgrad.lowering.executable import RUNNERS, failed
 from funcgrad.lowering.numba_source.module import Module, numba_module
 
 
@@ -89,10 +88,7 @@ class NumbaExecutable:
         values = [_argument(x, v.aval) for x, v in zip(args, self.program.inputs, strict=True)]
         found = self._function(*values, status)
         if status[0]:
-            e = self._checks[status[0] - 1]
-            assert e.primitive.fault is not None
-            error = e.primitive.fault(int(status[1]), **e.params)
-            raise error.at(e.source) if isinstance(error, FuncgradError) else error
+            raise failed(self._checks, int(status[0]), int(status[1]))
         outs = self.program.outputs
         results = [] if not outs else [found] if len(outs) == 1 else list(found)
         return [x if a.aval.shape else a.aval.dtype.type(x) for x, a in zip(results, outs, strict=True)]

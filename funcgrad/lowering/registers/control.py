@@ -171,7 +171,8 @@ class Control(Straight):
         b.lines += [f"  br i1 {pressed.text}, label %stop{k}, label %go{k}", f"stop{k}:"]
         leave = b.ne(b.emit(I64, "call i64 @interrupted(ptr %status)"), 0)
         b.lines += [f"  br i1 {leave.text}, label %leave{k}, label %go{k}", f"leave{k}:"]
-        b.lines += [f"  store i64 {INTERRUPTED}, ptr %status", "  br label %exit", f"go{k}:"]
+        self.leave(INTERRUPTED)
+        b.lines.append(f"go{k}:")
         b.block = f"go{k}"
 
     def _foreign(self, e: Equation, cells: list[Any]) -> list[Any]:
@@ -209,7 +210,7 @@ class Control(Straight):
         return found
 
     def _out_of_memory(self) -> None:
-        self.b.lines += [f"  store i64 {OUT_OF_MEMORY}, ptr %status", "  br label %exit"]
+        self.leave(OUT_OF_MEMORY)
 
     def _spilled(self, cell: StackCell) -> str:
         """The address of a stack, in scratch memory."""

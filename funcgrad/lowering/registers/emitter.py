@@ -118,12 +118,20 @@ class Straight:
             counted, outside = e.primitive.check(b, INT, index, **e.params)
             b.count = n = b.count + 1
             b.lines += [f"  br i1 {outside.text}, label %wrong{n}, label %right{n}", f"wrong{n}:"]
-            b.lines += [f"  store i64 {len(self.checks)}, ptr %status"]
-            slot = b.emit(I64, "getelementptr i64, ptr %status, i64 1")
-            b.lines += [f"  store i64 {index.text}, ptr {slot.text}", "  br label %exit", f"right{n}:"]
+            self.leave(len(self.checks), index)
+            b.lines.append(f"right{n}:")
             b.block = f"right{n}"
             out.append(counted)
         return [out]
+
+    def leave(self, code: int, value: Value | None = None) -> None:
+        """Leave the function with a code, and the value at fault, in the status."""
+        b = self.b
+        b.lines.append(f"  store i64 {code}, ptr %status")
+        if value is not None:
+            slot = b.emit(I64, "getelementptr i64, ptr %status, i64 1")
+            b.lines.append(f"  store i64 {value.text}, ptr {slot.text}")
+        b.lines.append("  br label %exit")
 
     def _move(self, e: Equation, cells: list[Any]) -> list[Cell]:
         """Elements in other places: the op is evaluated on the numbers of its operands' elements."""

@@ -29,10 +29,12 @@ def control_text(
     checks: list[Equation],
 ) -> KernelText:
     """The function of a loop or branch, or of another operation on stacks."""
-    return _Kernel(kernel, views, target, shared, checks).run()
+    return ControlKernel(kernel, views, target, shared, checks).run()
 
 
-class _Kernel:
+class ControlKernel:
+    """The function of a loop or branch in the making."""
+
     def __init__(
         self,
         kernel: kernels.Control,
@@ -48,25 +50,30 @@ class _Kernel:
         self.roots: dict[Any, str] = {}
 
     def run(self) -> KernelText:
-        e, b, emitter = self.e, self.b, self.emitter
+        """The function."""
         if self.lanes > 1:
             self._side_by_side()
         else:
-            cells = [self._operand(a) for a in e.inputs]
-            places = [self._whole(v) for v in e.outputs]
-            if e.primitive.traits.kind == "loop":
-                results = emitter.loop(e, self._own(cells, places), places)
-            else:
-                results = getattr(emitter, "_" + kind_of(e))(e, cells)
-            for place, cell in zip(places, results, strict=True):
-                if isinstance(cell, StackCell):
-                    store_stack(b, place.pointer, cell)
-                elif not is_small(place.aval) and cell is not place:
-                    self._copy(cell, place)
-                elif cell is not place:
-                    for k, value in enumerate(emitter.registers(cell)):
-                        place.store(b, k, value)
+            self.one_by_one()
         return self._text()
+
+    def one_by_one(self) -> None:
+        """Operands, the equation, results: all of it as it stands."""
+        e, b, emitter = self.e, self.b, self.emitter
+        cells = [self.operand(a) for a in e.inputs]
+        places = [self.whole(v) for v in e.outputs]
+        if e.primitive.traits.kind == "loop":
+            results = emitter.loop(e, self._own(cells, places), places)
+        else:
+            results = getattr(emitter, "_" + kind_of(e))(e, cells)
+        for place, cell in zip(places, results, strict=True):
+            if isinstance(cell, StackCell):
+                store_stack(b, place.pointer, cell)
+            elif not is_small(place.aval) and cell is not place:
+                self._copy(cell, place)
+            elif cell is not place:
+                for k, value in enumerate(emitter.registers(cell)):
+                    place.store(b, k, value)
 
     def _text(self) -> KernelText:
         emitter = self.emitter
@@ -84,7 +91,8 @@ class _Kernel:
     def _pointer(self, root: Any) -> str:
         return self.roots.setdefault(root, f"%p{len(self.roots)}")
 
-    def _operand(self, a: Any) -> Any:
+    def operand(self, a: Any) -> Any:
+        """Where an operand is."""
         if isinstance(a, Literal):
             return self.emitter.constants(a) if is_small(a.aval) else a
         view = self.views[a]
@@ -93,7 +101,8 @@ class _Kernel:
         whole = Memory(self._pointer(view.root), a.aval)
         return Memory(whole.at(self.b, view.offset), a.aval)
 
-    def _whole(self, v: Var) -> Memory:
+    def whole(self, v: Var) -> Memory:
+        """Where a result is to be."""
         return Memory(self._pointer(v), in_memory(v.aval))
 
     def _own(self, cells: list[Any], places: list[Memory]) -> list[Any]:
@@ -143,11 +152,11 @@ class _Kernel:
         e, b, lanes, emitter = self.e, self.b, self.lanes, self.emitter
         p = e.params
         body, consts, length = p["body"], p["consts"], p["length"]
-        cells = [self._operand(a) for a in e.inputs]
+        cells = [self.operand(a) for a in e.inputs]
         fixed = [emitter._settled(c, v.aval) for c, v in zip(cells[1 : 1 + consts], body.inputs[1:], strict=False)]
         whole = [a if isinstance(a, Literal) else c for a, c in zip(e.inputs, cells, strict=True)]
         rows = list(zip(whole[1 + consts :], body.inputs[1 + consts :], strict=True))
-        places = [self._whole(v) for v in e.outputs]
+        places = [self.whole(v) for v in e.outputs]
         ids = Value("<" + ", ".join([f"i64 {k}" for k in range(lanes)]) + ">", make_type("i64", lanes))
 
         def trip(_: Value, t: Value, carried: list[Any]) -> list[Any]:

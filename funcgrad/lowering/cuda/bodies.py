@@ -1,0 +1,120 @@
+"""Loops and branches whose bodies are kernels, on the GPU: the host goes round, and the kernels get other addresses.
+
+A carry is copied back after each trip. What a loop of unknown length hands out lies in a buffer that the host makes
+larger when it is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from funcgrad.base.errors import UnsupportedError
+from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var
+from funcgrad.lowering.cuda.plan import Choose, Copy, Fill, Hands, Place, Reads, Repeat, Step
+from funcgrad.lowering.kernels import Control, Schedule
+from funcgrad.lowering.registers.stacks import DESCRIPTION, bytes_of
+from funcgrad.lowering.schedule import schedule
+
+
+class Planner(Protocol):
+    """What makes the steps of a schedule."""
+
+    def plan(self, s: Schedule, known: Mapping[Any, Place]) -> list[Step]:
+        """The steps of a schedule, some of whose buffers have a place already."""
+
+    def buffer(self, size: int) -> Place:
+        """Memory of its own in that of the call."""
+
+
+def host_steps(planner: Planner, kernel: Control, s: Schedule, at: Callable[[Any], Place]) -> list[Step]:
+    """The steps of a loop or branch, given the place of each root."""
+    return _Host(planner, kernel, s, at).steps()
+
+
+class _Host:
+    def __init__(self, planner: Planner, kernel: Control, s: Schedule, at: Callable[[Any], Place]) -> None:
+        self.planner, self.kernel, self.s, self.at = planner, kernel, s, at
+        self.before: list[Step] = []
+
+    def steps(self) -> list[Step]:
+        """All of it."""
+        e = self.kernel.equation
+        operands = [self._operand(a) for a in e.inputs]
+        results = [self.at(v) for v in e.outputs]
+        if e.primitive.traits.kind == "loop":
+            return [*self.before, *self._loop(e, operands, results)]
+        bodies = [self._body(b, dict(zip(b.inputs, operands, strict=True)), results) for b in e.params["branches"]]
+        return [*self.before, Choose(operands[0], tuple([tuple(b) for b in bodies]))]
+
+    def _operand(self, a: Any) -> Place:
+        if isinstance(a, Literal):
+            place = self.planner.buffer(bytes_of(a.aval))
+            self.before.append(Fill(place, a.value.tobytes(), a.aval.size))
+            return place
+        view = self.s.views[a]
+        return self.at(view.root).after(view.offset * a.aval.dtype.itemsize)
+
+    def _body(self, body: Program, places: dict[Any, Place], targets: Sequence[Place]) -> list[Step]:
+        """The steps of a body, whose inputs are at `places`; its outputs go to `targets`."""
+        s = schedule(body)
+        return self.planner.plan(s, places | dict(zip(s.outputs, targets, strict=True)))
+
+    def _loop(self, e: Equation, operands: list[Place], results: list[Place]) -> list[Step]:
+        p = e.params
+        body, consts, carry = p["body"], p["consts"], p["carry"]
+        stacks = [v.aval for v in e.outputs[carry:] if isinstance(v.aval, Stack)]
+        if any([isinstance(v.aval, Stack) for v in e.outputs[:carry]] + [isinstance(a.elem, Stack) for a in stacks]):
+            raise UnsupportedError(
+                "a loop of unknown length whose body is another one, of large arrays, has no reverse mode on CUDA yet",
+                source=e.source,
+            )
+        index, number = self.planner.buffer(8), Var(body.inputs[0].aval)
+        current = results[:carry]
+        starts = list(zip(operands[1 + consts :], current, e.outputs, strict=False))[:carry]
+        steps: list[Step] = [
+            Copy(x, target, bytes_of(v.aval)) for j, (x, target, v) in enumerate(starts) if j not in self.kernel.kept
+        ]
+        read = [
+            self._read(number, x, a.aval, v.aval)
+            for x, a, v in list(zip(operands[1:], e.inputs[1:], body.inputs[1:], strict=True))[consts + carry :]
+        ]
+        handed = [
+            self._handed(number, y, v.aval, a)
+            for y, v, a in zip(results[carry:], e.outputs[carry:], body.out_avals[carry:], strict=True)
+        ]
+        rows, ys = [place for place, _ in read], [place for place, _ in handed]
+        places = dict(zip(body.inputs, [index, *operands[1 : 1 + consts], *current, *rows], strict=True))
+        outs = [self.planner.buffer(bytes_of(a)) for a in body.out_avals[:carry]]
+        inside = self._body(body, places, [*outs, *ys])
+        inside += [Copy(x, y, bytes_of(a)) for x, y, a in zip(outs, current, body.out_avals, strict=False)]
+        test = current[0] if p["test"] else None
+        reads = tuple([r for _, r in read if r is not None])
+        hands = self._hands([(place.root, *h) for place, h in handed if h is not None])
+        return [*steps, Repeat(number, operands[0], index, bool(p["reverse"]), test, tuple(inside), reads, hands)]
+
+    def _read(self, loop: Any, x: Place, aval: Aval, elem: Aval) -> tuple[Place, Reads | None]:
+        """A row of xs."""
+        size = bytes_of(elem)
+        if not isinstance(aval, Stack):
+            return x.row(loop, size), None
+        zeros, root = self.planner.buffer(size), Var(elem)
+        self.before.append(Fill(zeros, b"\0", size))
+        return Place(root), Reads(root, x, zeros)
+
+    def _handed(self, loop: Any, y: Place, aval: Aval, elem: Aval) -> tuple[Place, tuple[Place, int] | None]:
+        """A row of ys; if they are a stack, where its words are, and the bytes of a row."""
+        size = bytes_of(elem)
+        if not isinstance(aval, Stack):
+            return y.row(loop, size), None
+        return Place(Var(elem)), (y, -(-size // 16) * 16)
+
+    def _hands(self, handed: list[tuple[Any, Place, int]]) -> Hands | None:
+        if not handed:
+            return None
+        widths = [width for _, _, width in handed]
+        offsets = tuple([sum(widths[:j]) for j in range(len(widths))])
+        descriptions = self.planner.buffer(8 * DESCRIPTION * len(widths))
+        return Hands(
+            tuple([r for r, _, _ in handed]), offsets, sum(widths), descriptions, tuple([y for _, y, _ in handed])
+        )

@@ -1,0 +1,205 @@
+"""The GPUs of this machine: which there are, and one of them as a `plan.Device`, through CuPy.
+
+CuPy is imported when a GPU is asked for, and never before. Everything happens on the legacy default stream, in order;
+memory comes from CuPy's pool, so that what is freed while a kernel runs is used again after it only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from funcgrad.base.errors import DeviceError
+from funcgrad.core.device_array import DeviceArray
+from funcgrad.lowering.cache import cached
+from funcgrad.lowering.cuda.plan import Device
+from funcgrad.lowering.cuda.ptx import ARCHS, LEVEL, assembler_version, compile_cubin, find_ptxas
+
+INSTALL = 'pip install "funcgrad[cuda]"'
+
+_known: dict[str, Device] = {}
+_lock = threading.Lock()
+
+
+def register(device: Device) -> None:
+    """Let `device` be what its name means from now on."""
+    _known[device.name] = device
+
+
+def forget(name: str) -> None:
+    """Undo `register`."""
+    _known.pop(name, None)
+
+
+def device_named(name: str) -> Device:
+    """The device of a name such as ``"cuda:0"``.
+
+    Raises
+    ------
+    DeviceError
+        It is not there; says whether a package, the driver or the GPU is missing.
+    """
+    with _lock:
+        found = _known.get(name)
+        if found is None:
+            found = _known[name] = _opened(int(name.partition(":")[2]))
+        return found
+
+
+def _opened(index: int) -> Device:
+    cupy = import_cupy()
+    count = _count(cupy)
+    if index >= count:
+        there = "none" if not count else ", ".join([f"cuda:{i}" for i in range(count)])
+        raise DeviceError(
+            f"there is no GPU cuda:{index} on this machine: CuPy finds {there}",
+            hint="device='cuda:0'" if count else "jit without device=, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
+        )
+    device = CudaDevice(cupy, index)
+    if int(device.arch[3:]) < ARCHS[0]:
+        raise DeviceError(
+            f"cuda:{index} ({device.title}) is {device.arch}: funcgrad needs a GPU of sm_{ARCHS[0]} or later",
+            hint="jit without device=",
+        )
+    return device
+
+
+def devices_found() -> list[Device]:
+    """All GPUs, and what was registered; none if a package or the driver is missing."""
+    names = set(_known)
+    with suppress(Exception):  # a list of what is there never fails: asking for a device says why
+        names |= {f"cuda:{i}" for i in range(_count(import_cupy()))}
+    found = []
+    for name in sorted(names, key=lambda name: int(name.partition(":")[2])):
+        with suppress(DeviceError):
+            found.append(device_named(name))
+    return found
+
+
+def import_cupy() -> Any:
+    """The package cupy, or a `DeviceError` that says what is not installed."""
+    if importlib.util.find_spec("cupy") is None:
+        raise DeviceError(
+            "the package cupy is not installed, through which funcgrad uses a GPU",
+            hint=f"{INSTALL}, or cupy-cuda12x for an older driver",
+        )
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise DeviceError(f"the package cupy is installed, but cannot be imported: {error}", hint=INSTALL) from error
+
+
+NO_DEVICE, NO_DRIVER = 100, 35  # cudaErrorNoDevice, cudaErrorInsufficientDriver (which means none, too)
+
+
+def _count(cupy: Any) -> int:
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except Exception as error:
+        status = getattr(error, "status", None)
+        if status == NO_DEVICE:
+            return 0
+        if status == NO_DRIVER:
+            raise DeviceError(
+                "there is no driver of NVIDIA on this machine, or one that is older than CuPy's CUDA",
+                hint="install the driver (nvidia-smi shows its CUDA version), or jit without device=",
+            ) from error
+        raise DeviceError(f"CUDA does not work on this machine: {error}", hint="does nvidia-smi work?") from error
+
+
+HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
+
+
+class _Memory:
+    """Memory of a device; it is freed with this object."""
+
+    __slots__ = ("address", "pointer")
+
+    def __init__(self, pointer: Any) -> None:
+        self.pointer = pointer
+        self.address = int(pointer.ptr)
+
+
+class CudaDevice:
+    """A GPU, as the plan of a Program uses it (`plan.Device`)."""
+
+    def __init__(self, cupy: Any, index: int) -> None:
+        properties = cupy.cuda.runtime.getDeviceProperties(index)
+        self.cupy, self.index, self.name = cupy, index, f"cuda:{index}"
+        self._runtime, self._stream = cupy.cuda.runtime, cupy.cuda.Stream.null
+        self.arch = f"sm_{properties['major']}{properties['minor']}"
+        self.title = properties["name"].decode()
+        self.memory = int(properties["totalGlobalMem"])
+
+    def _here(self) -> AbstractContextManager[Any]:
+        """The GPU of what follows is this one."""
+        other = self._runtime.getDevice() != self.index
+        return self.cupy.cuda.Device(self.index) if other else nullcontext()  # type: ignore[no-any-return]
+
+    def allocate(self, size: int) -> _Memory:
+        """Memory; CuPy's pool aligns to 512 bytes, and rounds up to that."""
+        with self._here(), self._stream:
+            return _Memory(self.cupy.cuda.alloc(max(size, 16)))
+
+    def load(self, ptx: str) -> Any:
+        """A module, and its functions as they are asked for.
+
+        Without an assembler, or if that is newer than the driver, the driver compiles.
+        """
+        codes = [ptx.encode()]
+        if find_ptxas() is not None:
+            text = f"// cubin {self.arch} {assembler_version()}\n{ptx}"
+            codes.insert(0, cached(text, LEVEL, lambda: compile_cubin(ptx, self.arch)))
+        with self._here():
+            for code in codes:
+                module = self.cupy.cuda.function.Module()
+                try:
+                    module.load(code)
+                except Exception:
+                    if code is codes[-1]:
+                        raise
+                else:
+                    break
+        return cache(module.get_function)
+
+    def launch(self, module: Any, name: str, blocks: int, threads: int, addresses: Sequence[int]) -> None:
+        """Run a kernel."""
+        with self._here():
+            module(name)((blocks,), (threads,), tuple([np.uint64(a) for a in addresses]), stream=self._stream)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy bytes on the device."""
+        with self._here():
+            self._runtime.memcpyAsync(target, source, size, DEVICE_TO_DEVICE, self._stream.ptr)
+
+    def write(self, address: int, data: bytes | memoryview) -> None:
+        """Copy bytes to the device; they are read before this returns."""
+        host = np.frombuffer(data, np.uint8)
+        with self._here():
+            self._runtime.memcpy(address, host.ctypes.data, host.size, HOST_TO_DEVICE)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Copy bytes from the device, when all before is done."""
+        host = np.empty(size, np.uint8)
+        with self._here():
+            self._runtime.memcpy(host.ctypes.data, address, size, DEVICE_TO_HOST)
+        return host.tobytes()
+
+    def to_dlpack(self, array: DeviceArray, **kwargs: Any) -> Any:
+        """A DeviceArray as a DLPack capsule."""
+        with self._here():
+            return self.cupy.asarray(array).__dlpack__(**kwargs)
+
+    def imported(self, x: Any) -> Any:
+        """Another library's array as one of CuPy, in C order, on this GPU."""
+        cupy = self.cupy
+        with self._here(), self._stream:
+            y = cupy.asarray(x) if hasattr(x, "__cuda_array_interface__") else cupy.from_dlpack(x)
+            return cupy.ascontiguousarray(y if y.device.id == self.index else cupy.array(y))

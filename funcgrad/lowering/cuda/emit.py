@@ -1,0 +1,233 @@
+"""The stage from a schedule to the kernels of a GPU: one module, and the plan by which the host runs it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from funcgrad.core.ir import Equation, Program, Var, make_aval
+from funcgrad.lowering.buffers import layout
+from funcgrad.lowering.cuda.bodies import host_steps
+from funcgrad.lowering.cuda.control import control_launch, copies_of
+from funcgrad.lowering.cuda.loops import loop_launches
+from funcgrad.lowering.cuda.plan import Fill, Place, Run, Step
+from funcgrad.lowering.cuda.products import as_loop, product_launches
+from funcgrad.lowering.cuda.ptx import gpu_target
+from funcgrad.lowering.cuda.threads import Launch
+from funcgrad.lowering.cuda.walks import scatter_launches, walk_launches
+from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, Schedule, Walk
+from funcgrad.lowering.nests import STATUS
+from funcgrad.lowering.registers.kernel import BYTE
+from funcgrad.lowering.registers.kinds import fits
+from funcgrad.lowering.registers.stacks import Growing
+from funcgrad.lowering.schedule import schedule
+from funcgrad.lowering.values import Shared
+
+ALIGNMENT = 256  # bytes: of every buffer of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """The kernels of a Program, and how they are run.
+
+    Attributes
+    ----------
+    text
+        LLVM text without its header.
+    plan
+        What is done, in order.
+    inputs, results
+        The roots of the Program's inputs and outputs.
+    buffers
+        The offset of each other buffer in the memory of a call, and the size of that.
+    heap
+        Whether kernels take memory while they run, from a heap that the kernel ``set_heap`` is told of.
+    checks
+        The equations that can fail; the status holds 1 + the position of one that does, and the value at fault.
+    """
+
+    text: str
+    plan: tuple[Step, ...]
+    inputs: tuple[Var, ...]
+    results: tuple[Var, ...]
+    buffers: dict[Any, int]
+    size: int
+    heap: bool
+    checks: tuple[Equation, ...]
+
+
+class Kernels:
+    """The kernels of a module, as they are emitted; equal texts are one kernel."""
+
+    def __init__(self) -> None:
+        self.target = gpu_target()
+        self.shared = Shared()
+        self.checks: list[Equation] = []
+        self.texts: list[str] = []
+        self.names: dict[str, str] = {}
+        self.buffers: dict[Any, int] = {}
+        self.size = 0
+        self.growing: dict[Any, Place] = {}
+
+    # -- kernels
+
+    def launches(self, kernel: Kernel, s: Schedule) -> list[Launch]:
+        """What runs one kernel of a schedule that is not a plan of its own."""
+        if isinstance(kernel, Loop):
+            return loop_launches(kernel, s.views, self.target, self.shared, self.checks)
+        if isinstance(kernel, Walk):
+            return walk_launches(kernel, s.views, self.target, self.shared)
+        if isinstance(kernel, Scatter):
+            return scatter_launches(kernel, s.views, self.target, self.shared)
+        if isinstance(kernel, Product):
+            loop = as_loop(kernel, s)
+            if loop is not None:
+                return self.launches(loop, s)
+            return product_launches(kernel, self.target, self.shared)
+        assert isinstance(kernel, Control)
+        copies = [launch for loop in copies_of(kernel, s) for launch in self.launches(loop, s)]
+        return [*copies, control_launch(kernel, s, self.target, self.shared, self.checks)]
+
+    def _name(self, text: str) -> str:
+        name = self.names.get(text)
+        if name is None:
+            name = self.names[text] = f"k{len(self.names)}"
+            self.texts.append(text.replace("@KERNEL", f"@{name}", 1))
+        return name
+
+    # -- plans
+
+    def described(self, root: Any) -> Place:
+        """Where the descriptions of growing buffers are."""
+        if root not in self.growing:
+            self.growing[root] = self.buffer(root.aval.size * 8)
+        return self.growing[root]
+
+    def buffer(self, size: int) -> Place:
+        """Memory of its own in that of the call."""
+        root = Var(make_aval((max(size, 1),), BYTE))
+        self.buffers[root] = self.size
+        self.size += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        return Place(root)
+
+    def plan(self, s: Schedule, known: Mapping[Any, Place]) -> list[Step]:
+        """The steps of a schedule, some of whose buffers have a place already."""
+        items = [self._item(kernel, s) for kernel in s.kernels]
+        shared = lambda root: s.shared.get(root, root)
+        touched = [[shared(r) for launch in item for r in launch.roots] for item in items]
+        for kernel, roots in zip(s.kernels, touched, strict=True):
+            if _by_host(kernel):
+                e = kernel.equation
+                roots += [shared(s.views[a].root) for a in e.inputs if isinstance(a, Var)]
+                roots += [shared(v) for v in e.outputs]
+        growing = {r for roots in touched for r in roots if r is not STATUS and isinstance(r.aval, Growing)}
+        places = layout(s, touched, {*known, STATUS, *growing})
+        frame = self.buffer(places.size) if places.places else None
+
+        def at(root: Any) -> Place:
+            root = shared(root)
+            if root in known:
+                return known[root]
+            if root is STATUS:
+                return Place(STATUS)
+            if isinstance(root.aval, Growing):
+                return self.described(root)
+            assert frame is not None
+            return frame.after(places.places[root].offset)
+
+        steps: list[Step] = []
+        for kernel, item in zip(s.kernels, items, strict=True):
+            if _by_host(kernel):
+                steps += host_steps(self, kernel, s, at)
+            for launch in item:
+                roots, written = [shared(r) for r in launch.roots], {shared(r) for r in launch.written}
+                name = self._name(_as_kernel(launch, roots, written))
+                steps.append(Run(name, tuple([at(r) for r in roots]), launch.blocks, launch.threads, kernel))
+        return steps
+
+    def _item(self, kernel: Kernel, s: Schedule) -> list[Launch]:
+        return [] if _by_host(kernel) else self.launches(kernel, s)
+
+
+def _by_host(kernel: Kernel) -> bool:
+    """Whether the host goes round: a loop or branch whose bodies are kernels."""
+    return isinstance(kernel, Control) and not fits(kernel.equation)
+
+
+def _as_kernel(launch: Launch, roots: list[Any], written: set[Any]) -> str:
+    """The text of a function as that of a kernel, which says what it reads only, and what has memory of its own."""
+    head, _, body = launch.text.partition("\n")
+    parameters = re.findall(r"ptr (%[\w.]+)", head)
+    declared = []
+    for name, root in zip(parameters, roots, strict=True):
+        alone = roots.count(root) == 1
+        attributes = " noalias readonly" if alone and root not in written else " noalias" if alone else ""
+        declared.append(f"ptr{attributes} align 16 {name}")
+    return f"define ptx_kernel void @KERNEL({', '.join(declared)}) #0 {{\n{body}"
+
+
+REALLOC = "declare ptr @realloc(ptr, i64)"
+HEAP = """@heap = internal addrspace(1) global [2 x i64] zeroinitializer, align 16
+
+define ptx_kernel void @set_heap(i64 %base, i64 %end) #0 {
+  store i64 %base, ptr addrspace(1) @heap
+  %ep = getelementptr i64, ptr addrspace(1) @heap, i64 1
+  store i64 %end, ptr addrspace(1) %ep
+  ret void
+}
+
+define internal ptr @realloc(ptr %old, i64 %size) #0 {
+entry:
+  %more = add i64 %size, 31
+  %taken = and i64 %more, -16
+  %at = atomicrmw add ptr addrspace(1) @heap, i64 %taken monotonic
+  %ep = getelementptr i64, ptr addrspace(1) @heap, i64 1
+  %end = load i64, ptr addrspace(1) %ep
+  %after = add i64 %at, %taken
+  %full = icmp ugt i64 %after, %end
+  br i1 %full, label %none, label %some
+none:
+  ret ptr null
+some:
+  %head = inttoptr i64 %at to ptr
+  store i64 %size, ptr %head
+  %new = getelementptr i8, ptr %head, i64 16
+  %first = icmp eq ptr %old, null
+  br i1 %first, label %done, label %before
+before:
+  %oldhead = getelementptr i8, ptr %old, i64 -16
+  %length = load i64, ptr %oldhead
+  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %new, ptr align 16 %old, i64 %length, i1 false)
+  br label %done
+done:
+  ret ptr %new
+}
+
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+"""Memory that only grows until the call ends: a size, then the bytes. What does not fit is null, and the host begins
+again with more."""
+
+ATTRIBUTES = "attributes #0 = { nounwind }"
+
+
+def emit(program: Program) -> Module:
+    """The kernels of a flat Program."""
+    s = schedule(program)
+    kernels = Kernels()
+    plan = kernels.plan(s, {v: Place(v) for v in (*program.inputs, *s.outputs)})
+    heap = kernels.shared.declares.pop(REALLOC, REALLOC) is None
+    text = "\n".join([*([HEAP] if heap else []), kernels.shared.text(), *kernels.texts, ATTRIBUTES, ""])
+    empty = [Fill(place, bytes(8), root.aval.size) for root, place in kernels.growing.items()]
+    return Module(
+        text,
+        (*empty, *plan),
+        tuple(program.inputs),
+        tuple(s.outputs),
+        kernels.buffers,
+        kernels.size,
+        heap,
+        tuple(kernels.checks),
+    )

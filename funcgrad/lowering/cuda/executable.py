@@ -1,0 +1,209 @@
+"""Running a Program on a GPU: its kernels compiled once for each device, then started on arrays that lie there.
+
+All results and the memory that a call needs on the way are allocated before the plan runs, from the pool of the device:
+so a program that does not run holds no memory. Arguments from ordinary memory (numbers, mostly) are sent together.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad.base.errors import ProgramError, UnsupportedError
+from funcgrad.base.source import Source
+from funcgrad.core.device_array import DeviceArray, placed
+from funcgrad.core.ir import Aval, Equation, Program, Stack, make_aval, subprograms
+from funcgrad.lowering.cache import cached
+from funcgrad.lowering.cost import lines_of
+from funcgrad.lowering.cuda.device import device_named
+from funcgrad.lowering.cuda.emit import ALIGNMENT, Module, emit
+from funcgrad.lowering.cuda.plan import Choose, Device, Repeat, Run, run_module
+from funcgrad.lowering.cuda.ptx import LEVEL, compile_ptx, known_arch, resources
+from funcgrad.lowering.dump import dump_program, dump_ptx
+from funcgrad.lowering.executable import failed
+from funcgrad.lowering.nests import STATUS
+from funcgrad.lowering.simplify import simplify
+from funcgrad.lowering.stages import obstacles
+
+LARGE = 2**16  # bytes: arguments up to that are sent together
+
+
+class CudaExecutable:
+    """A Program as kernels of a GPU.
+
+    Attributes
+    ----------
+    program : Program
+        Flat.
+    device : Device
+    """
+
+    def __init__(self, program: Program, device: Device) -> None:
+        self.program, self.device = simplify(program), device
+        dump_program(self.program, program)
+        self.module = cuda_module(self.program)
+        ptx = ptx_of(self.module, device.arch)
+        dump_ptx(self.program, ptx)
+        self.handle = device.load(ptx)
+        self._inputs = [make_aval(v.aval.shape, v.aval.dtype) for v in self.program.inputs]
+        self._outputs = [make_aval(a.aval.shape, a.aval.dtype) for a in self.program.outputs]
+
+    def __call__(self, args: Sequence[Any]) -> list[DeviceArray]:
+        """Fresh arrays; `args` are of the Program's input types, on the device or in ordinary memory."""
+        device, module = self.device, self.module
+        addresses, held = self._addresses(args)
+        results = [DeviceArray(device, device.allocate(_bytes(a)), a) for a in self._outputs]
+        arena = device.allocate(module.size + 16)
+        at: dict[Any, int] = {root: arena.address + offset for root, offset in module.buffers.items()}
+        at |= dict(zip(module.inputs, addresses, strict=True))
+        at |= {root: x.address for root, x in zip(module.results, results, strict=True)}
+        status = at[STATUS] = arena.address + module.size
+        code = run_module(device, self.handle, module, at, status)
+        value = int.from_bytes(device.read(status + 8, 8), "little", signed=True) if code else 0
+        del held, arena  # what gets this memory next touches it later: the device does things in order
+        if code:
+            raise failed(module.checks, code, value)
+        return results
+
+    def _addresses(self, args: Sequence[Any]) -> tuple[list[int], list[Any]]:
+        """The addresses of the arguments, and what has to live until they are read."""
+        out, held, sent, size = [0] * len(args), list(args), [], 0
+        for i, (x, aval) in enumerate(zip(args, self._inputs, strict=True)):
+            if x.shape != aval.shape or x.dtype != aval.dtype:
+                raise ProgramError(f"machine code for {aval} was given {make_aval(x.shape, x.dtype)}")
+            if _bytes(aval) > LARGE:
+                held[i] = x = placed(x, self.device)
+            if type(x) is DeviceArray and x.place is self.device:
+                out[i] = x.address
+            else:
+                sent.append((i, np.asarray(x), size))
+                size += -(-max(_bytes(aval), 1) // ALIGNMENT) * ALIGNMENT
+        if sent:
+            memory, data = self.device.allocate(size), bytearray(size)
+            for i, x, offset in sent:
+                data[offset : offset + x.nbytes] = x.tobytes()
+                out[i] = memory.address + offset
+            self.device.write(memory.address, bytes(data))
+            held.append(memory)
+        return out, held
+
+
+def _bytes(aval: Aval) -> int:
+    return aval.size * aval.dtype.itemsize
+
+
+# -- what has no form on a GPU
+
+_STACK = "values that a loop of unknown length keeps for its reverse mode stay inside of one program on CUDA"
+_WHOLE = "put the whole of it under one jit(f, device=...)"
+
+
+def cuda_module(flat: Program) -> Module:
+    """The kernels of a flat Program, or an error that names the first operation without a form."""
+    for a in (*flat.inputs, *flat.outputs):
+        if isinstance(a.aval, Stack):
+            raise UnsupportedError(_STACK, hint=_WHOLE)
+    for name, source in (*obstacles(flat), *_foreign(flat)):
+        raise UnsupportedError(f"{name} has no CUDA form yet", hint="jit(f) without device=", source=source)
+    return emit(flat)
+
+
+def _foreign(program: Program) -> list[tuple[str, Source | None]]:
+    """Functions of the user's, which run on the processor."""
+    found = []
+    for e in program.equations:
+        if e.primitive.traits.kind == "foreign":
+            found.append((e.primitive.name, e.source))
+        found += [f for _, body in subprograms(e) for f in _foreign(body)]
+    return found
+
+
+# -- compiled code
+
+
+def ptx_of(module: Module, arch: str) -> str:
+    """The PTX of a module: from the disk cache, or compiled and then kept."""
+    text = f"; PTX for {arch}\n{module.text}"
+    return cached(text, LEVEL, lambda: compile_ptx(module.text, arch).encode()).decode()
+
+
+def shown_arch(arch: str | None) -> str:
+    """The architecture that is shown: as asked, else that of ``FUNCGRAD_CUDA_ARCH``, else sm_80."""
+    arch = arch or os.environ.get("FUNCGRAD_CUDA_ARCH") or "sm_80"
+    known_arch(arch)
+    return arch
+
+
+def program_ptx(program: Program, arch: str | None = None) -> str:
+    """The PTX of a Program."""
+    return ptx_of(cuda_module(simplify(program)), shown_arch(arch))
+
+
+def program_resources(program: Program, arch: str | None = None) -> str:
+    """A table of what the kernels of a Program take of a GPU."""
+    arch, flat = shown_arch(arch), simplify(program)
+    module = cuda_module(flat)
+    taken = resources(ptx_of(module, arch), arch)
+    lines = _lines(module.plan, _made_by(flat))
+    head = ["kernel", "registers", "spills B", "stack B", "shared B", "lines"]
+    rows = [
+        [name, *map(str, (r.registers, r.spills, r.stack, r.shared)), ", ".join(lines.get(name, ()))]
+        for name, r in sorted(taken.items(), key=lambda item: (len(item[0]), item[0]))
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    sides = [str.ljust, *[str.rjust] * 4, str.ljust]
+    return "\n".join(
+        ["  ".join([f(x, w) for f, x, w in zip(sides, r, widths, strict=True)]).rstrip() for r in [head, *rows]]
+    )
+
+
+def _made_by(program: Program) -> dict[Any, Equation]:
+    """The equation of every value, in bodies too."""
+    found = {v: e for e in program.equations for v in e.outputs}
+    for e in program.equations:
+        for _, body in subprograms(e):
+            found |= _made_by(body)
+    return found
+
+
+def _lines(steps: Sequence[Any], made_by: dict[Any, Equation]) -> dict[str, list[str]]:
+    """The user's lines of each kernel."""
+    found: dict[str, dict[str, None]] = {}
+    for s in steps:
+        if isinstance(s, Run):
+            found.setdefault(s.name, {}).update(dict.fromkeys(lines_of(s.kernel, made_by)))
+        inner = s.branches if isinstance(s, Choose) else (s.steps,) if isinstance(s, Repeat) else ()
+        for part in inner:
+            for name, lines in _lines(part, made_by).items():
+                found.setdefault(name, {}).update(dict.fromkeys(lines))
+    return {name: list(lines) for name, lines in found.items()}
+
+
+# -- by device
+
+_executables: weakref.WeakValueDictionary[Hashable, CudaExecutable] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def cuda_executable(program: Program, device: Device) -> CudaExecutable:
+    """The executable of `program` on a device: the same one for equal Programs, as long as one of them lives."""
+
+    def find() -> CudaExecutable:
+        key = (id(device), program.fingerprint)
+        with _lock:
+            found = _executables.get(key)
+            if found is None:
+                found = _executables[key] = CudaExecutable(program, device)
+            return found
+
+    return program.remember(("cuda", id(device)), find)
+
+
+def run(program: Program, args: Sequence[Any], name: str) -> list[DeviceArray]:
+    """Run a Program on the device of that name."""
+    return cuda_executable(program, device_named(name))(args)

@@ -1,0 +1,298 @@
+"""A scheduled `Loop` on the GPU: the body is the CPU's; what is new is which thread does what.
+
+Without reductions a thread does one index, or 16 bytes of indices where the vectorised axis divides by that. With
+reductions over the last axis a block does one result, its threads the elements in turn, and their partial results are
+joined; over other axes a thread does a result (or 16 bytes of them), and neighbours read neighbours. Where there are
+too few results to fill the GPU, each is made in parts, whose accumulators are stored and joined by a second kernel.
+
+Sums are compensated, as on the CPU; their parts are others, so that the last bit may differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from funcgrad.base.dtypes import Dtype
+from funcgrad.core.ir import Equation, Var, make_aval
+from funcgrad.lowering.cuda.threads import (
+    BLOCK,
+    I32,
+    Launch,
+    Threads,
+    below,
+    flat_thread,
+    from_to,
+    join_block,
+    note_first,
+    only_if,
+    register,
+    widened,
+)
+from funcgrad.lowering.kernels import Loop
+from funcgrad.lowering.layout import View
+from funcgrad.lowering.loops import LoopEmitter, fold
+from funcgrad.lowering.nests import I64, STATUS, Access, Carries, nest
+from funcgrad.lowering.values import Shared, Target, Type, Value, constant
+
+ENOUGH = 1024  # blocks that fill any GPU
+LONG = 64  # elements of a result from which on a block makes it
+PART = 64  # elements at least of a part that a thread does; a block does BLOCK times as many
+SETTLED = 16  # values of a block of a sum
+
+
+def loop_launches(
+    loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]
+) -> list[Launch]:
+    """The one or two kernels that run `loop`; helpers and declarations go to `shared`, its checks to `checks`."""
+    emitter = CudaLoop(loop, views, target, shared, checks)
+    first = emitter.launch()
+    return [] if first is None else [first, *emitter.second()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How the results of a loop are shared out: by a block or a thread each, in so many parts."""
+
+    by_block: bool
+    results: int
+    parts: int
+    part: int  # elements
+
+
+class CudaLoop(Threads, LoopEmitter):
+    """The kernels of one `Loop`."""
+
+    def launch(self) -> Launch | None:
+        """The kernel, or None if there is nothing to do."""
+        loop = self.loop
+        self.begin(nest(loop.shape, loop.axes, self.plan()), self.dtypes())
+        n = self.nest
+        results, elements = prod(n.sizes[: n.outer]), prod(n.sizes[n.outer :])
+        self.elements = 0 if 0 in loop.shape else elements
+        if not results or not (self.elements or loop.reductions):
+            return None
+        self._align()
+        if 0 not in loop.shape:
+            self.move_windows()
+        self.scratch: list[Var] = []
+        if not loop.reductions:
+            return self._elementwise()
+        self.form = self._shape()
+        return self._by_block() if self.form.by_block else self._by_thread()
+
+    def report(self, status: Value, position: Value) -> None:
+        note_first(self.b, status.text, len(self.checks), position)
+
+    def _align(self) -> None:
+        """Vectors of 16 bytes begin at multiples of that where buffers, offsets and strides allow it."""
+        n, lanes = self.nest, self.lanes
+        fixed = {self.index[key] for key in self.index if key[0] in ("gather", "window")}
+        fixed |= {self.index["write", k] for k, w in enumerate(self.loop.writes) if w.starts}
+        for k, a in enumerate(n.accesses):
+            if lanes == 1 or a.root is None or k in fixed or n.vector is None or a.strides[n.vector] != 1:
+                continue
+            if a.offset % lanes == 0 and all([s % lanes == 0 for i, s in enumerate(a.strides) if i != n.vector]):
+                a.align = lanes * a.dtype.itemsize
+
+    def _launch(self, blocks: int) -> Launch:
+        text = self.finish()
+        loop = self.loop
+        written = {w.target.root for w in loop.writes} | {v for e in loop.reductions for v in e.outputs}
+        written |= {*self.scratch, *([STATUS] if STATUS in self.roots else [])}
+        return Launch(text.text, text.roots, frozenset(written), blocks)
+
+    # -- one index a thread
+
+    def _elementwise(self) -> Launch:
+        return self._launch(
+            self.each(0, self.nest.outer, lambda pointers, start: self.body(pointers, start, None, None))
+        )
+
+    # -- reductions
+
+    def _shape(self) -> _Shape:
+        n = self.nest
+        results, elements = prod(self.sizes(0, n.outer)), prod(self.sizes(n.outer, len(n.sizes)))
+        elements = elements if self.elements else 0
+        inside = n.vector is not None and n.vector >= n.outer
+        if (inside and elements >= LONG) or (elements >= LONG and results < 32):
+            parts = max(min(-(-elements // (BLOCK * 16)), -(-ENOUGH // results)), 1)
+            part = -(-elements // parts)
+            return _Shape(True, results, -(-elements // part), part)
+        wanted = -(-ENOUGH * BLOCK // results)
+        parts = max(min(-(-elements // PART), wanted, 512), 1)
+        part = max(-(-elements // parts), 1)
+        return _Shape(False, results, max(-(-elements // part), 1), part)
+
+    def _accumulate(
+        self, pointers: list[Access], lane_start: Value | None, first: Value, end: Value, step: int
+    ) -> Carries:
+        """What the accumulators hold after the elements ``first, first + step, ...`` below `end`, settled."""
+        n, b = self.nest, self.b
+        sizes = self.sizes(n.outer, len(n.sizes))
+
+        def trip(i: Value, carries: Carries) -> Carries:
+            at, start = self.at(pointers, n.outer, sizes, i)
+            return self.body(at, start if lane_start is None else lane_start, None, carries)
+
+        carries = self.start()
+        if not self.elements:
+            return self.settle(carries)
+        if not self.blocks:
+            return from_to(b, first, end, step, carries, trip)
+
+        def block(i: Value, carries: Carries) -> Carries:  # a short block of values, then its rounding error
+            stop = b.iadd(i, step * SETTLED)
+            stop = b.emit(i.type, f"call {i.type} {_umin(self, i.type)}({i.type} {stop.text}, {i.type} {end.text})")
+            return self.settle(from_to(b, i, stop, step, carries, trip))
+
+        return from_to(b, first, end, step * SETTLED, carries, block)
+
+    def _by_thread(self) -> Launch:
+        b, n, form = self.b, self.nest, self.form
+        total = form.results * form.parts
+        flat = flat_thread(b, total)
+        outside = n.vector is not None and n.vector < n.outer
+
+        def run() -> None:
+            result, part = flat, constant(flat.type, 0)
+            if form.parts > 1:
+                part = b.emit(flat.type, f"udiv {flat.type} {flat.text}, {form.results}")
+                result = b.isub(flat, b.imul(part, form.results))
+            pointers, start = self.at(n.accesses, 0, self.sizes(0, n.outer), result)
+            first, end = self._range(part)
+            carries = self._accumulate(pointers, start if outside else None, first, end, 1)
+            if not outside:
+                carries = self._folded_lanes(carries)
+            self._keep(carries, pointers, result, part, outside)
+
+        only_if(b, below(b, flat, total), run)
+        return self._launch(-(-total // BLOCK))
+
+    def _by_block(self) -> Launch:
+        b, n, form = self.b, self.nest, self.form
+        block, thread = register(b, "ctaid.x"), register(b, "tid.x")
+        part, result = constant(I32, 0), block
+        if form.parts > 1:
+            result = b.emit(I32, f"udiv i32 {block.text}, {form.parts}")
+            part = b.isub(block, b.imul(result, form.parts))
+        outside = n.vector is not None and n.vector < n.outer
+        pointers, start = self.at(n.accesses, 0, self.sizes(0, n.outer), result)
+        first, end = self._range(part)
+        mine = b.iadd(first, thread if first.type is I32 else widened(b, thread))
+        carries = self._accumulate(pointers, start if outside else None, mine, end, BLOCK)
+        if not outside:
+            carries = self._folded_lanes(carries)
+        carries = join_block(b, carries, self.joined)
+        only_if(b, b.eq(thread, 0), lambda: self._keep(carries, pointers, result, part, outside))
+        return self._launch(form.results * form.parts)
+
+    def _range(self, part: Value) -> tuple[Value, Value]:
+        """The elements of a part of a result."""
+        b, form = self.b, self.form
+        elements = prod(self.sizes(self.nest.outer, len(self.nest.sizes))) if self.elements else 0
+        t = I64 if elements * 2 >= 2**31 else I32
+        part = part if part.type is t else widened(b, part) if t is I64 else part
+        if form.parts == 1:
+            return constant(t, 0), constant(t, elements)
+        first = b.imul(part, form.part)
+        end = b.iadd(first, form.part)
+        if elements % form.part:
+            end = b.emit(t, f"call {t} {_umin(self, t)}({t} {end.text}, {t} {elements})")
+        return first, end
+
+    def _folded_lanes(self, carries: Carries) -> Carries:
+        """The lanes of each accumulator as one."""
+        return [c for dtype, kind, acc in self.accumulators(carries) for c in fold(self.b, kind, dtype, acc)]
+
+    def _keep(self, carries: Carries, pointers: list[Access], result: Value, part: Value, vector: bool) -> None:
+        """Store the results, or the accumulators of a part."""
+        b, n = self.b, self.nest
+        if self.form.parts == 1:
+            for k, (dtype, kind, acc) in enumerate(self.accumulators(carries)):
+                a = pointers[self.index["reduce", k]]
+                value = kind.finish(b, dtype, acc)
+                if vector and n.vector is not None:
+                    self.store(value, a, a.strides[n.vector])
+                else:
+                    self.store_one(value, a)
+            return
+        lanes = carries[0].type.lanes
+        count = self.form.results * lanes
+        flat = b.iadd(b.imul(widened(b, part), count), b.imul(widened(b, result), lanes))
+        for c in carries:
+            dtype = _dtype(c.type)
+            root = Var(make_aval((self.form.parts, count), dtype))
+            self.scratch.append(root)
+            a = Access(root, dtype, 0, (), self.parameter(root), dtype.itemsize * lanes)
+            self.store(c, self.moved(a, flat), 1) if lanes > 1 else self.store_one(c, self.moved(a, flat))
+
+    def second(self) -> list[Launch]:
+        """The kernel that joins the parts of each result, if there are any."""
+        if not self.scratch:
+            return []
+        return [_Joined(self).launch()]
+
+
+class _Joined(LoopEmitter):
+    """The second kernel: a block joins the parts of one result, or a thread if there are many results."""
+
+    def __init__(self, first: CudaLoop) -> None:
+        super().__init__(Loop((), reductions=first.loop.reductions), first.views, first.target, first.shared, [])
+        self.first = first
+
+    def launch(self) -> Launch:
+        first = self.first
+        parts = first.form.parts
+        self.begin(nest((), (), []), first.dtypes())
+        b = self.b
+        count = first.scratch[0].aval.shape[1]
+        roots = first.scratch
+        by_block = count < 4096 and parts >= 32
+        thread = register(b, "tid.x")
+        result = register(b, "ctaid.x") if by_block else flat_thread(b, count)
+
+        def load(i: Value) -> Carries:
+            flat = b.iadd(b.imul(widened(b, i), count), widened(b, result))
+            return [self.load_one(self.moved(Access(r, r.aval.dtype, 0, (), self.parameter(r)), flat)) for r in roots]
+
+        def trip(i: Value, carries: Carries) -> Carries:
+            return self.joined(carries, load(i))
+
+        def finish(carries: Carries) -> None:
+            for e, (dtype, kind, acc) in zip(self.loop.reductions, self.accumulators(carries), strict=True):
+                (out,) = e.outputs
+                a = Access(out, out.aval.dtype, 0, (), self.parameter(out))
+                self.store_one(kind.finish(b, dtype, acc), self.moved(a, widened(b, result)))
+
+        if by_block:
+            carries = from_to(b, thread, parts, BLOCK, self.start(), trip)
+            carries = join_block(b, carries, self.joined)
+            only_if(b, b.eq(thread, 0), lambda: finish(carries))
+            blocks = count
+        else:
+            only_if(
+                b,
+                below(b, result, count),
+                lambda: finish(from_to(b, constant(I32, 0), parts, 1, self.start(), trip)),
+            )
+            blocks = -(-count // BLOCK)
+        text = self.finish()
+        written = frozenset([v for e in self.loop.reductions for v in e.outputs])
+        return Launch(text.text, text.roots, written, blocks)
+
+
+def _umin(emitter: LoopEmitter, t: Type) -> str:
+    name = f"@llvm.umin.{t}"
+    emitter.shared.declares[f"declare {t} {name}({t}, {t})"] = None
+    return name
+
+
+def _dtype(t: Type) -> Dtype:
+    """The dtype of a stored carry."""
+    if t.is_float:
+        return np.dtype(f"f{t.bits // 8}")
+    return np.dtype(bool) if t.bits == 1 else np.dtype(f"i{t.bits // 8}")

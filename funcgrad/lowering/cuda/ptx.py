@@ -1,0 +1,156 @@
+"""LLVM text made into PTX, and PTX into machine code of a GPU.
+
+PTX needs nothing but llvmlite, whose LLVM has the NVPTX target. A cubin needs NVIDIA's assembler, ``ptxas``: from the
+package ``nvidia-cuda-nvcc``, or on the path.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from funcgrad.base.errors import DeviceError, ParameterError, ProgramError
+from funcgrad.lowering.values import Target
+
+TRIPLE = "nvptx64-nvidia-cuda"
+LEVEL = 2  # of the code generator: 1 keeps what it can compute once in the loop
+VERSION = "+ptx80"  # of the PTX language: CUDA 12.0
+
+
+def gpu_target() -> Target:
+    """What emitted text may rely on: 16 bytes a load, and every GPU multiplies and adds with one rounding."""
+    return Target(vector_bytes=16, fma=True, rounding=True, triple=TRIPLE)
+
+
+ARCHS = (75, 80, 86, 87, 89, 90)
+"""What PTX is made for. Newer GPUs run that of the newest of these."""
+
+
+def known_arch(arch: str) -> str:
+    """The newest architecture whose PTX a GPU runs; what comes before ``"sm_75"`` is none.
+
+    Raises
+    ------
+    ParameterError
+        No architecture that CUDA 13 knows.
+    """
+    found = re.fullmatch(r"sm_(\d{2,3})", arch)
+    older = [n for n in ARCHS if found is not None and n <= int(found[1])]
+    if not older:
+        raise ParameterError(f"{arch!r:.40} is no GPU that CUDA 13 compiles for", hint='arch="sm_80", or a later one')
+    return f"sm_{older[-1]}"
+
+
+@lru_cache(maxsize=8)
+def _machine(arch: str) -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=VERSION, opt=LEVEL)
+
+
+@lru_cache(maxsize=8)
+def header(arch: str) -> str:
+    """The lines that open a module."""
+    return f'target triple = "{TRIPLE}"\ntarget datalayout = "{_machine(arch).target_data}"\n'
+
+
+def compile_ptx(text: str, arch: str) -> str:
+    """The PTX of an LLVM module without header, for a GPU such as ``"sm_80"``."""
+    import llvmlite.binding as llvm
+
+    arch = known_arch(arch)
+    try:
+        with llvm.create_context() as context, llvm.parse_assembly(header(arch) + text, context) as module:
+            module.verify()
+            return str(_machine(arch).emit_assembly(module))
+    except RuntimeError as error:
+        raise ProgramError(f"LLVM refuses the text of a kernel: {str(error).strip()}") from error
+
+
+# -- machine code
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a kernel takes of a GPU: registers of a thread; in bytes what it spills, its stack, and shared memory."""
+
+    registers: int
+    spills: int
+    stack: int
+    shared: int
+
+
+@cache
+def find_ptxas() -> str | None:
+    """Where NVIDIA's assembler is: in the package ``nvidia-cuda-nvcc``, else on the path; None if nowhere."""
+    spec = importlib.util.find_spec("nvidia")
+    for place in spec.submodule_search_locations or () if spec is not None else ():
+        found = sorted(Path(place).glob("*/bin/ptxas*"))
+        if found:
+            return str(found[-1])
+    return shutil.which("ptxas")
+
+
+@cache
+def assembler_version() -> str:
+    """The version of the assembler, or '' if there is none."""
+    ptxas = find_ptxas()
+    return "" if ptxas is None else subprocess.run([ptxas, "--version"], capture_output=True, text=True).stdout
+
+
+def compile_cubin(ptx: str, arch: str) -> bytes:
+    """The machine code of a module.
+
+    Raises
+    ------
+    DeviceError
+        There is no assembler.
+    """
+    return _assembled(ptx, arch)[0]
+
+
+def resources(ptx: str, arch: str) -> dict[str, Resources]:
+    """What each kernel of a module takes, as the assembler reports it."""
+    return parse_report(_assembled(ptx, arch)[1])
+
+
+def _assembled(ptx: str, arch: str) -> tuple[bytes, str]:
+    ptxas = find_ptxas()
+    if ptxas is None:
+        raise DeviceError(
+            "machine code of a GPU needs NVIDIA's assembler ptxas, which is not installed",
+            hint='pip install nvidia-cuda-nvcc (or "funcgrad[cuda]"), or put the bin of a CUDA toolkit on the PATH',
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
+        source.write_text(ptx)
+        done = subprocess.run(
+            [ptxas, "-v", f"-arch={arch}", str(source), "-o", str(target)], capture_output=True, text=True
+        )
+        if done.returncode:
+            raise ProgramError(f"ptxas refuses the kernels of a program for {arch}: {done.stderr.strip()}")
+        return target.read_bytes(), done.stderr
+
+
+def parse_report(report: str) -> dict[str, Resources]:
+    """The kernels of a report of ``ptxas -v``."""
+    found: dict[str, Resources] = {}
+    number = lambda pattern, text: sum([int(n) for n in re.findall(pattern, text)])
+    for part in report.split("Compiling entry function ")[1:]:
+        name = part.split("'")[1]
+        found[name] = Resources(
+            number(r"Used (\d+) registers", part),
+            number(r"(\d+) bytes spill (?:stores|loads)", part),
+            number(r"(\d+) bytes stack frame", part),
+            number(r"(\d+) bytes smem", part),
+        )
+    return found

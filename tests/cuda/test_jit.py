@@ -1,0 +1,326 @@
+"""jit with device=: what comes back is right, lies on the device, and nests as any jit does."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import funcgrad as fg
+from funcgrad import DeviceArray, lax
+from funcgrad.errors import (
+    ArgumentError,
+    DeviceError,
+    NanError,
+    OutOfBoundsError,
+    ParameterError,
+    StaticArgumentError,
+    UnsupportedError,
+)
+
+pytestmark = pytest.mark.usefixtures("gpu")
+rng = np.random.default_rng(0)
+X = rng.normal(size=(5, 7))
+W = rng.normal(size=(7, 3))
+
+
+def mlp(w: Any, x: Any) -> Any:
+    return np.sum(np.tanh(x @ w) ** 2)
+
+
+def newton(x: Any) -> Any:
+    """The square root, by a loop of unknown length."""
+    return lax.while_loop(lambda y: abs(y * y - x) > 1e-12, lambda y: 0.5 * (y + x / y), x)
+
+
+PROGRAMS = {
+    "elementwise": (lambda x: np.where(x > 0, np.sqrt(abs(x)), np.exp(x) * 3.0), (X,)),
+    "broadcast": (lambda x, y: (x + y[:, None]) / 2.0, (X, X[:, 0])),
+    "numbers": (lambda x, a, n: x * a + n, (X, 0.5, 3)),
+    "sum": (lambda x: (np.sum(x), np.sum(x, axis=0), np.max(x, axis=1)), (X,)),
+    "mean and std": (lambda x: (np.mean(x, axis=0), np.std(x)), (X,)),
+    "product": (lambda x, w: x @ w, (X, W)),
+    "vector product": (lambda x, w: x @ w[:, 0], (X, W)),
+    "movement": (lambda x: np.concatenate([x.T[::-1], np.pad(x.T, 1)[1:-1, 1:-1]], axis=1)[2:6:2], (X,)),
+    "gather": (lambda x, i: x[i] + x[:, i].T[:, :1] * 0, (X[:, :5], np.array([0, 4, 2]))),
+    "scatter": (lambda x, i: x.at[i].add(1.0).at[i[0]].set(2.0), (fg.numpy.asarray(X), np.array([3, 1, 3]))),
+    "cumsum": (lambda x: np.cumsum(x, axis=1), (X,)),
+    "argmax": (lambda x: np.argmax(x, axis=1), (X,)),
+    "integers": (lambda n: (n // 3, n % 3, n << 2, -n), (np.arange(-5, 6),)),
+    "scan": (lambda x: lax.scan(lambda c, r: (c + np.sum(r), c * r), 0.0, x), (X,)),
+    "fori": (lambda x: lax.fori_loop(0, 4, lambda i, c: c * 0.5 + i, x), (X,)),
+    "while": (newton, (2.0,)),
+    "cond": (lambda x, p: lax.cond(p, np.sin, np.cos, x), (X, True)),
+    "captured": (lambda x: x @ W, (X,)),
+    "nothing": (lambda: np.arange(4.0) * 2.0, ()),
+    "empty": (lambda x: (x * 2.0, np.sum(x), x.T), (np.zeros((0, 3)),)),
+}
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal structure, dtypes and shapes, and values within rounding."""
+    a, b = fg.tree.leaves(found), fg.tree.leaves(expected)
+    assert len(a) == len(b)
+    for x, y in zip(a, b, strict=True):
+        assert x.dtype == y.dtype and x.shape == y.shape
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=2e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_computes_what_it_does_on_the_cpu(name: str) -> None:
+    f, args = PROGRAMS[name]
+    found = fg.jit(f, device="cuda")(*args)
+    assert all(type(x) is DeviceArray and x.device == "cuda:0" for x in fg.tree.leaves(found))
+    same(found, fg.jit(f)(*args))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
+def test_every_dtype_goes_there_and_back(dtype: str) -> None:
+    for shape in ((), (0,), (3,), (2, 5), (2, 0, 3)):
+        x = (rng.normal(size=shape) * 50).astype(dtype)
+        there = fg.device_put(x, "cuda")
+        back = fg.device_get(there)
+        assert type(back) is np.ndarray and back.dtype == x.dtype and back.shape == shape
+        np.testing.assert_array_equal(back, x)
+        np.testing.assert_array_equal(np.asarray(fg.jit(lambda x: x, device="cuda")(x)), x)
+
+
+def test_exact_operations_have_the_same_bits() -> None:
+    f = lambda x: np.where(x > 0, np.floor(x / 3.0) * x - 2.5, np.sqrt(abs(x)))[::-1]
+    x = rng.normal(size=203) * 10
+    np.testing.assert_array_equal(np.asarray(fg.jit(f, device="cuda")(x)), f(x))
+
+
+# -- nesting
+
+
+def test_gradients_of_a_jitted_function_run_there() -> None:
+    f = fg.jit(mlp, device="cuda")
+    for g in (fg.grad(f), fg.jit(fg.grad(mlp), device="cuda"), fg.jit(fg.grad(f), device="cuda")):
+        found = g(W, X)
+        assert type(found) is DeviceArray
+        same(found, fg.grad(mlp)(W, X))
+
+
+def test_values_of_derivatives_of_arrays_on_a_device_stay_there() -> None:
+    w = fg.device_put(W, "cuda")
+    value, gradient = fg.value_and_grad(mlp)(w, X)
+    assert type(value) is DeviceArray and type(gradient) is DeviceArray
+    same((value, gradient), fg.value_and_grad(mlp)(W, X))
+    same(fg.jvp(mlp, (w, X), (W, X)), fg.jvp(mlp, (W, X), (W, X)))
+    out, pull = fg.vjp(lambda w: np.tanh(X @ w), w)
+    same(pull(out), fg.vjp(lambda w: np.tanh(X @ w), W)[1](np.tanh(X @ W)))
+    same(fg.hessian(lambda v: np.sum(v**3))(w[0]), fg.hessian(lambda v: np.sum(v**3))(W[0]))
+
+
+def test_python_control_flow_sees_values_of_a_device() -> None:
+    def f(x: Any) -> Any:
+        return np.sum(x**3) if np.sum(x) > 0 else np.sum(x)
+
+    x = np.array([1.0, 2.0])
+    same(fg.grad(f)(fg.device_put(x, "cuda")), fg.grad(f)(x))
+
+
+def test_rows_of_vmap() -> None:
+    row = lambda x: np.sum(x * np.cos(x))
+    same(fg.vmap(fg.jit(row, device="cuda"))(X), fg.vmap(row)(X))
+    same(fg.jit(fg.vmap(fg.grad(row)), device="cuda")(X), fg.vmap(fg.grad(row))(X))
+    same(fg.vmap(row)(fg.device_put(X, "cuda")), fg.vmap(row)(X))
+
+
+def test_the_gradient_of_loops() -> None:
+    f = lambda x: lax.scan(lambda c, r: (np.sin(c + r), c), 0.1, x)[0]
+    x = X[0]
+    same(fg.jit(fg.grad(f), device="cuda")(x), fg.grad(f)(x))
+    same(fg.jit(fg.grad(newton), device="cuda")(2.0), fg.grad(newton)(2.0))
+
+
+def test_the_outer_device_counts(gpus: Any) -> None:
+    inner = fg.jit(np.sin, device="cuda:1")
+    assert fg.jit(lambda x: inner(x) + 1, device="cuda:0")(X).device == "cuda:0"
+    assert type(fg.jit(lambda x: inner(x) + 1, device="cpu")(X)) is fg.Array
+    assert fg.jit(lambda x: inner(x) + 1)(X).device == "cuda:1"
+    assert fg.grad(lambda x: np.sum(inner(x)))(X).device == "cuda:1"
+
+
+def test_a_jitted_function_without_device_runs_where_its_arguments_are(gpus: Any) -> None:
+    f = fg.jit(lambda x, y: x * y)
+    assert type(f(X, X)) is fg.Array
+    for name in ("cuda:0", "cuda:1"):
+        found = f(fg.device_put(X, name), X)
+        assert found.device == name
+        same(found, X * X)
+    assert type(f(X, X)) is fg.Array
+    captured = fg.device_put(X, "cuda:1")
+    assert fg.jit(lambda x: x * captured)(X).device == "cuda:1"
+    assert type(fg.jit(lambda x: x * 2, device="cpu")(captured)) is fg.Array
+
+
+def test_arguments_on_another_device_are_brought_there(gpus: Any) -> None:
+    f = fg.jit(lambda x, y: x + y, device="cuda:1")
+    found = f(fg.device_put(X, "cuda:0"), fg.device_put(X, "cuda:1"))
+    assert found.device == "cuda:1"
+    same(found, X + X)
+
+
+# -- as any jit
+
+
+def test_trees_and_static_arguments() -> None:
+    @fg.jit(device="cuda", static_argnames=("n", "name"))
+    def f(p: Any, n: int, name: str) -> Any:
+        return {name: [p["w"] * k for k in range(n)], "none": None}
+
+    found = f({"w": X}, 2, name="a")
+    assert found["none"] is None
+    same(found["a"], [X * 0, X * 1])
+    assert f.cache_info().misses == 1
+    f({"w": X + 1}, 2, name="a")
+    assert f.cache_info() == (1, 1, 1)
+    with pytest.raises(StaticArgumentError, match="not hashable"):
+        f({"w": X}, 2, name=[])
+
+
+def test_what_is_on_the_device_is_not_sent_again(gpu: Any) -> None:
+    f = fg.jit(lambda x, y: x * y + 1.0, device="cuda")
+    x, y = fg.device_put((X, X), "cuda")
+    f(x, y)
+    sent, fetched = gpu.sent, gpu.fetched
+    z = f(x, y)
+    assert (gpu.sent, gpu.fetched) == (sent, fetched)
+    same(z, X * X + 1.0)
+
+
+def test_equal_programs_are_compiled_once(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, g = (fg.jit(lambda x: np.cos(x) * 0.25, device="cuda") for _ in range(2))
+    f(X)
+    monkeypatch.setattr(type(gpu), "load", None)
+    same(g(X), np.cos(X) * 0.25)
+
+
+def test_donated_arrays_are_gone() -> None:
+    step = fg.jit(lambda w, g: w - 0.5 * g, device="cuda", donate_argnums=0)
+    w, g = fg.device_put((np.ones(3), np.ones(3)), "cuda")
+    new = step(w, g)
+    assert new.tolist() == [0.5, 0.5, 0.5] and w.is_deleted() and not g.is_deleted()
+    assert "deleted" in repr(w)
+    for use in (lambda: w + 1, lambda: np.asarray(w), lambda: step(w, g)):
+        with pytest.raises(DeviceError, match="donated"):
+            use()
+    twice = fg.device_put(np.ones(3), "cuda")
+    step(twice, twice)
+    assert not twice.is_deleted()
+
+
+# -- errors
+
+
+def test_checks_raise_the_error_of_the_cpu_at_the_users_line() -> None:
+    def pick(x: Any, i: Any) -> Any:
+        return x[i] * 2.0
+
+    f = fg.jit(pick, device="cuda")
+    same(f(X[0], np.array([0, 6])), pick(X[0], np.array([0, 6])))
+    with pytest.raises(OutOfBoundsError, match=r"index 9 is out of bounds for axis 0 of length 7 \(x: f64\[7\]\)") as e:
+        f(X[0], np.array([0, 9]))
+    assert e.value.source is not None and e.value.source.text == "return x[i] * 2.0"
+    with pytest.raises(IndexError):
+        f(X[0], np.array([-8, 0]))
+    same(f(X[0], np.array([1, -1])), pick(X[0], np.array([1, -1])))
+
+
+def test_operations_without_a_form_name_themselves_and_the_line() -> None:
+    programs = [
+        (lambda x: np.real(np.exp(1j * x)), "convert"),
+        (lambda x: x.astype(np.float16) + 1, "convert"),
+        (lambda x: fg.pure_callback(np.sin, x, x), "callback"),
+        (lambda x: np.linalg.solve(x[:, :5], x[:, 5]), "solve"),
+    ]
+    for f, name in programs:
+        with pytest.raises(UnsupportedError, match=f"{name}.* has no CUDA form yet") as e:
+            fg.jit(f, device="cuda")(X)
+        assert e.value.source is not None and "lambda x" in e.value.source.text
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:1", 0, "CUDA"])
+def test_names_that_are_no_device(device: Any) -> None:
+    with pytest.raises(ParameterError, match="device is 'cpu', 'cuda'"):
+        fg.jit(lambda x: x, device=device)
+
+
+def test_lowering_and_device() -> None:
+    with pytest.raises(ParameterError, match="is for the CPU"):
+        fg.jit(lambda x: x, device="cuda", lowering="numba")
+    with pytest.raises(ParameterError, match="lowering is one of 'llvm', 'numba'"):
+        fg.jit(lambda x: x, lowering="cuda:0")
+    same(fg.jit(lambda x: x + 1, device="cpu", lowering="numba")(X), X + 1)
+
+
+def test_arguments_that_are_no_arrays() -> None:
+    with pytest.raises(ArgumentError, match="is a string"):
+        fg.jit(lambda x: x, device="cuda")("a")
+
+
+def test_nothing_of_a_trace_escapes_to_a_device() -> None:
+    y = fg.device_put(X, "cuda")
+    same(fg.grad(lambda x: np.sum(x * y + y / x - (y - x) ** 2))(X + 9), fg.grad(
+        lambda x: np.sum(x * X + X / x - (X - x) ** 2))(X + 9))  # fmt: skip
+
+
+def test_nans_are_traced_back_to_their_line() -> None:
+    f = fg.jit(lambda x: np.sum(np.log(x) * 2.0), device="cuda")
+    with fg.debug_nans():
+        same(f(X**2), np.sum(np.log(X**2) * 2.0))
+        with pytest.raises(NanError, match=r"log: element 1 of the result \[3\] is NaN for -1.0") as e:
+            f(np.array([1.0, -1.0, 2.0]))
+        assert e.value.source is not None and "np.log(x)" in e.value.source.text
+        with pytest.raises(NanError, match="log"):
+            fg.grad(lambda x: np.log(x))(fg.device_put(-1.0, "cuda"))
+
+
+def test_threads_share_what_is_compiled() -> None:
+    f = fg.jit(lambda x: np.cumsum(np.sin(x) @ x.T, axis=0), device="cuda")
+    xs = [X + i for i in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(f, xs))
+    for x, y in zip(xs, found, strict=True):
+        same(y, np.cumsum(np.sin(x) @ x.T, axis=0))
+
+
+def test_rules_of_the_users() -> None:
+    @fg.custom_vjp
+    def f(x: Any) -> Any:
+        return np.sin(x)
+
+    f.defvjp(lambda x: (np.sin(x), x), lambda x, ct: (ct * 10.0 * np.cos(x),))
+    x = fg.device_put(X[0], "cuda")
+    same(fg.grad(lambda x: np.sum(f(x)))(x), 10.0 * np.cos(X[0]))
+    same(
+        fg.grad(lambda x: np.sum(fg.checkpoint(lambda x: np.sin(np.sin(x)))(x)))(x), np.cos(np.sin(X[0])) * np.cos(X[0])
+    )
+    same(fg.jit(fg.grad(lambda x: np.sum(f(x))))(x), 10.0 * np.cos(X[0]))
+
+
+def test_an_optimizer_runs_where_its_parameters_are(gpu: Any) -> None:
+    opt = fg.optim.adam(0.1)
+    w = fg.device_put({"w": W}, "cuda")
+    state, host, host_state = opt.init(w), {"w": W}, opt.init({"w": W})
+    for _ in range(2):
+        updates, state = opt.update(fg.grad(lambda p: mlp(p["w"], X))(w), state, w)
+        w = fg.optim.apply_updates(w, updates)
+        updates, host_state = opt.update(fg.grad(lambda p: mlp(p["w"], X))(host), host_state, host)
+        host = fg.optim.apply_updates(host, updates)
+    assert type(w["w"]) is DeviceArray
+    same(w, host)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "i8", "?"])
+def test_long_reductions_over_the_first_axis_of_few_columns(dtype: str) -> None:
+    x = (rng.normal(size=(99, 4)) * 9).astype(dtype)
+    f = lambda x: (np.sum(x, axis=0), np.max(x, axis=0), np.any(x > 20, axis=0), np.argmin(x, axis=0))
+    found = fg.jit(f, device="cuda")(x)
+    for a, b in zip(found, f(x), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5 if dtype == "f4" else 1e-13)

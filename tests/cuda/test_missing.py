@@ -1,0 +1,236 @@
+"""Asking for a GPU that is not there says what is missing; CPU code never looks for one."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import subprocess
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+import funcgrad as fg
+from funcgrad.errors import DeviceError
+from funcgrad.lowering.cuda import device as gpus, ptx
+from tests.cuda.interpreted import Interpreted
+
+X = np.linspace(0.0, 1.0, 5)
+ASKS = (
+    lambda: fg.jit(lambda x: x + 1, device="cuda")(X),
+    lambda: fg.device_put(X, "cuda"),
+    lambda: fg.grad(lambda x: np.sum(fg.jit(np.sin, device="cuda")(x)))(X),
+)
+
+
+@pytest.fixture(autouse=True)
+def none_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "_known", {})
+
+
+class RuntimeFault(RuntimeError):
+    """As CuPy's CUDARuntimeError."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"cuda error {status}")
+        self.status = status
+
+
+class FakeCupy:
+    """The part of CuPy that funcgrad uses, on the interpreter of PTX; `status` is an error of the runtime."""
+
+    def __init__(self, count: int = 1, status: int = 0) -> None:
+        self.count, self.status = count, status
+        self.here: list[int] = []
+        self.current = 0
+        self.stream = _Context(lambda: None)
+        self.stream.ptr = 0
+        self.interpreter = Interpreted()
+        self.cuda = types.SimpleNamespace(
+            runtime=self, Device=self._device, alloc=self._alloc,
+            Stream=types.SimpleNamespace(null=self.stream),
+            function=types.SimpleNamespace(Module=lambda: _Module(self)),
+        )  # fmt: skip
+
+    def getDeviceCount(self) -> int:
+        if self.status:
+            raise RuntimeFault(self.status)
+        return self.count
+
+    def getDevice(self) -> int:
+        return self.current
+
+    def getDeviceProperties(self, index: int) -> dict[str, Any]:
+        major = 9 if index < 2 else 7
+        return {"name": f"Fake {index}".encode(), "major": major, "minor": 0, "totalGlobalMem": 2**34}
+
+    def _device(self, index: int) -> Any:
+        return _Context(lambda: self.here.append(index))
+
+    def _alloc(self, size: int) -> Any:
+        memory = self.interpreter.allocate(size)
+        return types.SimpleNamespace(ptr=memory.address, memory=memory)
+
+    def memcpyAsync(self, target: int, source: int, size: int, kind: int, stream: int) -> None:
+        assert (kind, stream) == (3, 0)
+        self.interpreter.copy(target, source, size)
+
+    def memcpy(self, target: int, source: int, size: int, kind: int) -> None:
+        if kind == 1:
+            self.interpreter.write(target, ctypes.string_at(source, size))
+        else:
+            assert kind == 2
+            ctypes.memmove(target, self.interpreter.read(source, size), size)
+
+
+class _Context:
+    def __init__(self, enter: Any) -> None:
+        self.enter = enter
+
+    def __enter__(self) -> None:
+        self.enter()
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+class _Module:
+    def __init__(self, cupy: FakeCupy) -> None:
+        self.cupy = cupy
+
+    def load(self, code: bytes) -> None:
+        assert type(code) is bytes
+        self.code = self.cupy.interpreter.load(code.decode())
+
+    def get_function(self, name: str) -> Any:
+        def launch(grid: tuple[int], block: tuple[int], args: tuple[Any, ...], stream: Any) -> None:
+            assert all(type(a) is np.uint64 for a in args) and stream is self.cupy.stream
+            self.cupy.interpreter.launch(self.code, name, *grid, *block, args)
+
+        return launch
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that lets a module be found as cupy; an exception is raised by its import."""
+    real = importlib.util.find_spec, importlib.import_module
+
+    def install(module: Any) -> None:
+        def load(name: str, *args: Any) -> Any:
+            if name != "cupy":
+                return real[1](name, *args)
+            if isinstance(module, Exception):
+                raise module
+            return module
+
+        monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: n == "cupy" or real[0](n, *a))
+        monkeypatch.setattr(importlib, "import_module", load)
+
+    return install
+
+
+def refused(match: str, hint: str) -> None:
+    for ask in ASKS:
+        with pytest.raises(DeviceError, match=match) as e:
+            ask()
+        assert hint in str(e.value) and e.value.source is not None
+    assert [d.name for d in fg.devices()] == ["cpu"]
+
+
+def test_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *a: None)
+    refused("the package cupy is not installed", 'pip install "funcgrad[cuda]"')
+
+
+def test_a_broken_package(installed: Any) -> None:
+    installed(ImportError("libcudart.so.13: cannot open"))
+    refused("cannot be imported: libcudart", "pip install")
+
+
+def test_no_driver(installed: Any) -> None:
+    installed(FakeCupy(status=gpus.NO_DRIVER))
+    refused("there is no driver of NVIDIA on this machine, or one that is older", "install the driver")
+
+
+def test_a_broken_driver(installed: Any) -> None:
+    installed(FakeCupy(status=999))
+    refused("CUDA does not work on this machine: cuda error 999", "nvidia-smi")
+
+
+def test_no_gpu(installed: Any) -> None:
+    installed(FakeCupy(status=gpus.NO_DEVICE))
+    refused("there is no GPU cuda:0 on this machine: CuPy finds none", "CUDA_VISIBLE_DEVICES")
+
+
+def test_no_second_gpu(installed: Any) -> None:
+    installed(FakeCupy())
+    with pytest.raises(DeviceError, match="there is no GPU cuda:1 on this machine: CuPy finds cuda:0"):
+        fg.device_put(X, "cuda:1")
+
+
+def test_no_assembler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(ptx, "find_ptxas", lambda: None)
+    with pytest.raises(DeviceError, match="needs NVIDIA's assembler ptxas, which is not installed") as e:
+        fg.show(np.sin, X, stage="cubin")
+    assert "pip install nvidia-cuda-nvcc" in str(e.value)
+    assert ".visible .entry k0" in fg.show(np.sin, X, stage="ptx")
+
+
+def test_a_gpu_through_cupy(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = FakeCupy(count=3)
+    installed(cupy)
+    monkeypatch.setattr(gpus, "find_ptxas", lambda: None)
+    found = fg.devices()
+    assert [(d.name, d.title, d.arch, d.memory) for d in found[1:]] == [
+        (f"cuda:{i}", f"Fake {i}", "sm_90", 2**34) for i in range(2)
+    ]
+    cupy.here.clear()
+    f = fg.jit(lambda x, i: np.cumsum(x[i] * 2.0), device="cuda:1")
+    np.testing.assert_array_equal(np.asarray(f(X, np.array([1, 3]))), np.cumsum(X[[1, 3]] * 2.0))
+    with pytest.raises(IndexError):
+        f(X, np.array([5]))
+    assert set(cupy.here) == {1}
+
+
+def test_a_gpu_that_is_too_old(installed: Any) -> None:
+    installed(FakeCupy(count=3))
+    with pytest.raises(DeviceError, match=r"cuda:2 \(Fake 2\) is sm_70: funcgrad needs a GPU of sm_75 or later"):
+        fg.device_put(X, "cuda:2")
+
+
+def test_machine_code_goes_to_the_driver(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[bytes] = []
+    monkeypatch.setattr(_Module, "load", lambda self, code: loaded.append(code))
+    monkeypatch.setattr(gpus, "find_ptxas", lambda: "ptxas")
+    monkeypatch.setattr(gpus, "assembler_version", lambda: "13.0")
+    monkeypatch.setattr(gpus, "compile_cubin", lambda text, arch: f"{arch} {text}".encode())
+    gpus.CudaDevice(FakeCupy(), 0).load("text")
+    assert loaded == [b"sm_90 text"]
+
+    def old(self: Any, code: bytes) -> None:
+        loaded.append(code)
+        if code != b"text":
+            raise RuntimeFault(209)  # of an assembler that is newer than the driver
+
+    monkeypatch.setattr(_Module, "load", old)
+    gpus.CudaDevice(FakeCupy(), 0).load("text")
+    assert loaded[1:] == [b"sm_90 text", b"text"]
+
+
+def test_cpu_code_looks_for_no_gpu() -> None:
+    code = (
+        "import sys, numpy as np, funcgrad as fg\n"
+        "x = np.ones(3)\n"
+        "f = fg.jit(fg.value_and_grad(lambda x: np.sum(np.sin(x) * 2)))\n"
+        "f(x), f(x), fg.vmap(np.cos)(x), fg.device_put(x, 'cpu')\n"
+        "assert not any(name.startswith('funcgrad.lowering.cuda') for name in sys.modules)\n"
+        "fg.show(np.sin, x, stage='ptx'), fg.devices()\n"
+        "bad = {'cupy', 'cuda', 'numba', 'numba_cuda', 'nvidia', 'pynvml'}\n"
+        "print('found', *sorted(bad & {name.partition('.')[0] for name in sys.modules}))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1].split() == ["found"]
