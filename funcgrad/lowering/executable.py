@@ -67,7 +67,7 @@ class Native:
         self.foreign = [Target(e) for e in module.foreign]
         imports = {name: address_of(name) for name in module.imports} | foreign_addresses(self.foreign)
         if self.checked is not None:
-            imports |= self.checked.imports(imports)
+            imports |= self.checked.imports()
         self.library: Library = load([code], ["program"], imports)
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["program"])
         self.arena = module.arena.size

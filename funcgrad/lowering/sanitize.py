@@ -87,7 +87,8 @@ CHECK = f"""@check.fault = internal global i64 0
 @check.call = internal global i64 -1
 @check.spare = internal global [$WIDEST x i8] zeroinitializer, align 64
 declare void @check_report(i64, i64, i64, i64, i64, i64)
-declare void @check_escape(ptr, i64, i64)
+declare void @check_low_is(ptr, i64)
+declare void @check_high_is(ptr, i64)
 declare i64 @check_low(ptr)
 declare i64 @check_high(ptr)
 define internal ptr @check.place(ptr %p, i64 %low, i64 %high, i64 %size, i64 %site) noinline nounwind {{
@@ -344,8 +345,11 @@ class _Function:
 
     def _escape(self, pointer: str) -> None:
         """A pointer goes where its bounds cannot follow."""
-        low, high = self.bounds(pointer)
-        self.add(f"call void @check_escape(ptr {pointer}, i64 {low}, i64 {high})")
+        self._stored(pointer, *self.bounds(pointer))
+
+    def _stored(self, pointer: str, low: str, high: str) -> None:
+        for end, value in (("low", low), ("high", high)):
+            self.add(f"call void @check_{end}_is(ptr {pointer}, i64 {value})")
 
     def _gep(self, m: re.Match[str]) -> None:
         self.origin[m[1]] = self.origin.get(m[2], m[2])
@@ -384,8 +388,11 @@ class _Function:
         pointers = _PARAMETER.findall(operands)
         if name.startswith("llvm.mem"):
             self._memory(m, pointers)
-        elif not pointers or name in ("realloc", "free"):
+        elif name in ("realloc", "free"):
+            self._stored(pointers[0], "0", "0")  # nothing may be reached through it any more
             self.add(m[0])
+            if result:
+                self.owns(result, operands.rpartition(" ")[2])
         elif name in self.inner:
             if self.name.startswith("part"):
                 self.add(f"store i64 {len(self.sites.calls)}, ptr @check.call")
@@ -395,8 +402,6 @@ class _Function:
             self.add(f"{f'{result} = ' if result else ''}call {type} @{name}({operands}){rest}")
         else:
             self._foreign(m)
-        if result and type == "ptr":
-            self.unknown(result)
 
     def _memory(self, m: re.Match[str], pointers: Sequence[str]) -> None:
         """A copy of memory, or memory filled: of nothing, if any of it is outside."""

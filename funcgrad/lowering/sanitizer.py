@@ -6,8 +6,7 @@ In: the checks of a module. Out: addresses of functions for the code to call, an
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Mapping
+from collections import defaultdict
 from typing import Any
 
 from funcgrad.base.errors import ProgramError
@@ -16,51 +15,33 @@ from funcgrad.lowering.sanitize import Sites
 
 
 class Bounds:
-    """The buffers of pointers that are in memory or in integers, by address, and blocks that grow."""
+    """The buffers of pointers that are in memory or in integers, by address; of one unknown the bounds are 0 and 0.
+
+    Code calls methods of dictionaries, which no signal interrupts.
+    """
 
     def __init__(self) -> None:
-        self._ends: dict[int, tuple[int, int]] = {}
-        self._blocks: dict[int, list[int]] = {}  # by address: pointers into it
-        self._lock = threading.RLock()
+        self.low: defaultdict[int, int] = defaultdict(int)
+        self.high: defaultdict[int, int] = defaultdict(int)
 
     def add(self, pointer: int, low: int, high: int) -> None:
         """A pointer was stored."""
-        with self._lock:
-            self._ends[pointer] = low, high
-            if low in self._blocks:
-                self._blocks[low].append(pointer)
+        self.low[pointer], self.high[pointer] = low, high
 
     def add_array(self, x: Any) -> None:
         """An array whose address is stored."""
         self.add(x.ctypes.data, x.ctypes.data, x.ctypes.data + x.nbytes)
 
-    def of(self, pointer: int) -> tuple[int, int]:
-        """The first address of its buffer and the first behind it; nothing may be reached through one unknown."""
-        return self._ends.get(pointer, (0, 0))
-
-    def allocated(self, block: int, size: int) -> None:
-        """A block is there."""
-        with self._lock:
-            self._blocks[block] = []
-            self.add(block, block, block + size)
-
-    def freed(self, block: int) -> None:
-        """A block goes: pointers to it are worth nothing. To be called before another one can take its place."""
-        with self._lock:
-            for pointer in self._blocks.pop(block, ()):
-                self._ends.pop(pointer, None)
-
 
 BOUNDS = Bounds()
 
-WORD, PLACE = ctypes.c_int64, ctypes.c_void_p
+_word = ctypes.c_uint64
 _KINDS = {
-    "check_report": ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * 6),
-    "check_escape": ctypes.CFUNCTYPE(None, PLACE, ctypes.c_uint64, ctypes.c_uint64),
-    "check_low": ctypes.CFUNCTYPE(ctypes.c_uint64, PLACE),
-    "check_high": ctypes.CFUNCTYPE(ctypes.c_uint64, PLACE),
-    "realloc": ctypes.CFUNCTYPE(PLACE, PLACE, ctypes.c_size_t),
-    "free": ctypes.CFUNCTYPE(None, PLACE),
+    "check_report": ctypes.CFUNCTYPE(None, *[_word] * 6),
+    "check_low_is": ctypes.CFUNCTYPE(None, _word, _word),
+    "check_high_is": ctypes.CFUNCTYPE(None, _word, _word),
+    "check_low": ctypes.CFUNCTYPE(_word, _word),
+    "check_high": ctypes.CFUNCTYPE(_word, _word),
 }
 
 
@@ -78,27 +59,12 @@ class Checked:
         self.fault: tuple[int, ...] | None = None
         """The first: its check, the address, how many bytes, the bounds, and the call."""
         self._last: tuple[int, ...] = (0,) * 6
-        library = ctypes.CDLL(None)
-        allocate, free = (_KINDS[name]((name, library)) for name in ("realloc", "free"))
-
-        def realloc(old: int | None, size: int) -> int | None:
-            BOUNDS.freed(old or 0)
-            new = allocate(old, size)
-            if new:
-                BOUNDS.allocated(new, size)
-            return new  # type: ignore[no-any-return]
-
-        def release(old: int | None) -> None:
-            BOUNDS.freed(old or 0)
-            free(old)
-
         functions = {
             "check_report": self._report,
-            "check_escape": lambda p, low, high: BOUNDS.add(p or 0, low, high),
-            "check_low": lambda p: BOUNDS.of(p or 0)[0],
-            "check_high": lambda p: BOUNDS.of(p or 0)[1],
-            "realloc": realloc,
-            "free": release,
+            "check_low_is": BOUNDS.low.__setitem__,
+            "check_high_is": BOUNDS.high.__setitem__,
+            "check_low": BOUNDS.low.__getitem__,
+            "check_high": BOUNDS.high.__getitem__,
         }
         self._held = {name: _KINDS[name](f) for name, f in functions.items()}
 
@@ -106,12 +72,11 @@ class Checked:
         if self.fault is None:
             self.fault = words
 
-    def imports(self, others: Mapping[str, int]) -> dict[str, int]:
+    def imports(self) -> dict[str, int]:
         """Addresses of the functions, for the names that the code uses."""
-        needed = {"memset": int(ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value or 0)}
-        names = [name for name in _KINDS if name.startswith("check_") or name in others]
         at = lambda f: int(ctypes.c_void_p.from_address(ctypes.addressof(f)).value or 0)
-        return needed | {name: at(self._held[name]) for name in names}
+        fill = int(ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value or 0)
+        return {"memset": fill} | {name: at(f) for name, f in self._held.items()}
 
     def error(self, program: Program, kernels: str) -> ProgramError:
         """Where the first fault was."""

@@ -12,7 +12,7 @@ import pytest
 import funcgrad as fg
 from funcgrad import lax
 from funcgrad.base.errors import ProgramError
-from funcgrad.lowering import blas, bodies, emit, foreign, loops, nests, sanitize, sanitizer, walks
+from funcgrad.lowering import blas, bodies, emit, foreign, loops, nests, sanitize, walks
 from funcgrad.lowering.executable import Executable
 from funcgrad.lowering.registers.cells import Memory
 from funcgrad.lowering.registers.emitter import Straight
@@ -238,11 +238,14 @@ def test_a_line_that_is_not_understood() -> None:
         sanitize.instrumented(of("call void @dgemm(ptr %p0)"))
 
 
-def test_bounds_of_blocks_that_move() -> None:
-    bounds = sanitizer.Bounds()
-    bounds.allocated(4096, 64)
-    bounds.add(4104, 4096, 4160)
-    assert bounds.of(4104) == bounds.of(4096) == (4096, 4160)
-    bounds.freed(4096)
-    bounds.allocated(8192, 128)
-    assert bounds.of(4104) == bounds.of(4096) == (0, 0) and bounds.of(8192) == (8192, 8320)
+def test_pointers_to_a_block_that_has_moved() -> None:
+    """What was freed is of no use."""
+    lines = ["define i64 @program(ptr %args) {", "  ; is ptr %args 8", "  %p = load ptr, ptr %args"]
+    lines += ["  %q = call ptr @realloc(ptr %p, i64 64)", "  store ptr %q, ptr %args", "  ret i64 0", "}"]
+    text, _ = sanitize.instrumented("\n".join(lines))
+    assert (
+        text.index("@check_high_is(ptr %p, i64 0)")
+        < text.index("@realloc")
+        < text.index("%q.high = add i64 %q.low, 64")
+    )
+    assert "call void @check_high_is(ptr %q, i64 %q.high)" in text
