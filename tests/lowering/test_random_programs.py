@@ -173,7 +173,7 @@ def check_mixed(seed: int, equations: int, shape: tuple[int, ...], names: Sequen
 def test_every_operation_within_its_bound() -> None:
     drawn: list[Equation] = []
 
-    @settings(max_examples=25)
+    @settings(max_examples=40)
     @given(programs)
     def check(program: Any) -> None:
         drawn.extend(check_mixed(*program))
