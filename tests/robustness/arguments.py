@@ -356,8 +356,8 @@ def _supervised(report: Report, seed: int, k: int, count: int, page: str, lines:
                 process.send_signal(signal.SIGABRT)
                 time.sleep(0.5)
                 process.kill()
-            elif spent > LONG and sent != since:
-                sent = since
+            elif spent > LONG and time.monotonic() > sent + LONG:
+                sent = time.monotonic()
                 report.interrupts += 1
                 process.send_signal(signal.SIGINT)
         at = struct.unpack_from("q", Path(page).read_bytes(), 0)[0]

@@ -214,7 +214,7 @@ class Zoo:
         if pick == 2:
             return x[..., ::-1] if x.ndim else x
         if pick == 3:
-            return np.broadcast_to(1.5, self.random.choice([(3,), (2, 3), (2**20, 3), (2**20, 0)]))
+            return np.broadcast_to(1.5, self.random.choice([(3,), (2, 3), (2**14, 3), (2**20, 0)]))
         if pick == 4:
             return np.empty(self.random.choice([(2**40, 0), (0, 2**58), (0,) * 64, (0, 1)]))
         if pick == 5:
