@@ -158,6 +158,11 @@ def _barrier(d: Draw) -> None:
     d.add('bind("barrier", {0}, {1})', i, d.pick("f"), bounded=True)
 
 
+def _check_fits(d: Draw) -> None:
+    i = d.pick("i", fits=lambda x: x.dtype == np.int64)
+    d.add('bind("check_fits", {0}, low=-9, high=9, target="i8")', i, bounded=True)
+
+
 # -- shapes
 
 
@@ -373,7 +378,7 @@ OPERATIONS: dict[str, Operation] = {
     "stop_gradient": _simple("fg.stop_gradient({0})"),
     "checkpoint_name": _simple("fg.checkpoint_name({0}, 'x')"),
     "barrier": _barrier,
-    "check_fits": _simple('bind("check_fits", {0}, low=-9, high=9, target="i8")', "i"),
+    "check_fits": _check_fits,
     "callback": _simple("from_python({0})"),
     "reshape": _reshape,
     "transpose": _transpose,
@@ -422,7 +427,8 @@ COMMON: tuple[str, ...] = (
 )  # fmt: skip
 """What most programs are made of; without them most other operations find no operands."""
 
-PRIVATE = UNNAMED | {
+PRIVATE = UNNAMED | {  # `guarded` makes NumPy warn
+    "guarded",
     "barrier", "check_fits", "linear_recurrence", "dynamic_slice", "dynamic_update_slice", "stable_order", "callback",
 }  # fmt: skip
 PUBLIC = tuple([name for name in dict.fromkeys([*COMMON, *OPERATIONS]) if name not in PRIVATE])

@@ -17,6 +17,7 @@ from funcgrad.base.dtypes import is_inexact
 from funcgrad.core.check import checked
 from funcgrad.core.ir import Equation, Literal, Program
 from funcgrad.core.links import fixpoint
+from funcgrad.core.primitive import Links
 
 Flags = tuple[bool, ...]
 
@@ -46,7 +47,7 @@ def _mask(program: Program, linear: Flags, structural: Flags) -> tuple[Program, 
     for e in program.equations:
         flags = [a in moving for a in e.inputs]
         if any(flags):
-            moving.update(e.outputs)
+            moving.update(_moved(e, flags))
             e = _guard(e, flags, marked)
         equations.append(e)
     out = tuple([a in marked for a in program.outputs])
@@ -65,7 +66,7 @@ def _guard(e: Equation, flags: list[bool], marked: set[Any]) -> Equation:
     primitive = e.primitive
     links = primitive.links(e.params) if primitive.links is not None else None
     if links is not None and not links.opaque:
-        _, linear, _ = fixpoint(links, tuple(flags), lambda body, inputs: (body, _reached(body, inputs)))
+        linear = _linear_inputs(links, flags)
         carried = {i for _, i in links.carries}
         start = [a in marked or (i in carried and linear[i] and _is_zero(a)) for i, a in enumerate(e.inputs)]
         found, _, out = fixpoint(links, tuple(start), lambda body, inputs: _pair(mask(body, linear, inputs)))
@@ -98,12 +99,30 @@ def _guard(e: Equation, flags: list[bool], marked: set[Any]) -> Equation:
     return e
 
 
+def _linear_inputs(links: Links, flags: list[bool]) -> Flags:
+    """Which inputs of the bodies are linear, with what comes back to them."""
+    return fixpoint(links, tuple(flags), lambda body, inputs: (body, _reached(body, inputs)))[1]
+
+
+def _moved(e: Equation, flags: list[bool]) -> list[Any]:
+    """The results of an equation that depend on the operands that are flagged, through values that have tangents."""
+    if e.primitive.links is None:
+        return [v for v in e.outputs if is_inexact(v.aval.dtype)]
+    out = fixpoint(e.primitive.links(e.params), tuple(flags), lambda body, inputs: (body, _reached(body, inputs)))[2]
+    return [v for v, flag in zip(e.outputs, out, strict=True) if flag]
+
+
 def _reached(program: Program, flags: Flags) -> Flags:
     """Which outputs depend on the inputs that are flagged, through values that have tangents."""
+    return program.remember(("reached", flags), lambda: _reached_anew(program, flags))
+
+
+def _reached_anew(program: Program, flags: Flags) -> Flags:
     moving: set[Any] = {v for v, flag in zip(program.inputs, flags, strict=True) if flag}
     for e in program.equations:
-        if not moving.isdisjoint(e.inputs):
-            moving.update([v for v in e.outputs if is_inexact(v.aval.dtype)])
+        found = [a in moving for a in e.inputs]
+        if any(found):
+            moving.update(_moved(e, found))
     return tuple([a in moving for a in program.outputs])
 
 

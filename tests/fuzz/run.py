@@ -36,6 +36,17 @@ NUMBA = 40  # one program in so many goes through Numba, too
 ROLLED = 3, 20  # equal steps that become a loop
 
 
+MAKERS = {
+    "branch": ("in_cond",), "loop": ("in_scan",), "call": ("in_jit",), "checkpoint": ("in_checkpoint",),
+    "custom_jvp": ("with_jvp_rule",), "custom_vjp": ("with_vjp_rule",), "custom_backward": ("with_vjp_rule", "in_grad"),
+    "custom_linear": ("with_vjp_rule",),
+    **dict.fromkeys(["stack_empty", "stack_length", "stack_element", "stack_collect"], ("in_while", "in_grad")),
+}  # fmt: skip
+"""Wrappers inside which a program has a primitive that no operation makes."""
+SLOTS = {"jvp": ("jvp", "custom_jvp"), "transpose": ("vjp",), "split": ("vjp",), "batch": ("vmap",), "links": COLUMNS}
+"""The columns in which a rule is used."""
+
+
 def wanted(seed: int, cells: list[Cell]) -> Case:
     """A case for one of the empty cells, or any."""
     r = random.Random(seed)
@@ -43,7 +54,7 @@ def wanted(seed: int, cells: list[Cell]) -> Case:
         return at_random(seed)
     name, column, depth = r.choice(cells)
     others = list(WRAPPERS)
-    stack = [r.choice(others) for _ in range(depth - 1)]
+    stack = [*MAKERS.get(name, ()), *[r.choice(others) for _ in range(depth - 1)]]
     around = [w for w, found in WRAPPERS.items() if found.column == column]
     if around:
         stack.append(r.choice(around))
@@ -98,7 +109,9 @@ def search(name: str, seconds: float, first: int = 0) -> dict[str, Any]:
     ready()
     FAULTS[name]()
     start, programs = time.process_time(), 0
-    every = [(p, c, d) for p in ROWS for c in COLUMNS for d in DEPTHS]
+    primitive, _, slot = name.partition(".")
+    rows, columns = ((primitive,), SLOTS[slot]) if slot in SLOTS else (ROWS, COLUMNS)
+    every = [(p, c, d) for p in rows for c in columns for d in DEPTHS]
     report = {"fault": name, "found": ""}
     while time.process_time() - start < seconds and not report["found"]:
         case = wanted(first + programs, every)

@@ -128,3 +128,35 @@ def test_guards_inside_a_call() -> None:
     assert float(fg.grad(f)(0.0)) == 0.0
     assert float(fg.grad(fg.grad(f))(0.0)) == 0.0
     assert float(fg.jvp(lambda x: inner(np.where(x > 0, x, 0.0)), (0.0,), (1.0,))[1]) == 0.0
+
+
+INSIDE = {
+    "jit": lambda f, x: fg.jit(f)(x),
+    "scan": lambda f, x: fg.lax.scan(lambda c, s: (f(c), s), x, np.ones(1))[0],
+    "loop of loop": lambda f, x: fg.lax.fori_loop(
+        0, 1, lambda i, x: fg.lax.fori_loop(0, 1, lambda i, x: f(x), x), x
+    ),
+    "cond": lambda f, x: fg.lax.cond(np.sum(x) > 0, f, np.cos, x),
+    "checkpoint": lambda f, x: fg.checkpoint(f)(x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", INSIDE)
+@pytest.mark.parametrize("outer", [lambda f: f, fg.jit])
+def test_values_beside_tangents_are_not_linear(where: str, outer: Any) -> None:
+    """A divisor made by an operation with a body: it depends on x, but is no tangent."""
+    f = lambda x: 2.0 / np.where(x > 0, INSIDE[where](np.sin, x), 0.0)
+    x, v = np.array([0.5, 1.0]), np.array([1.0, -3.0])
+    y, y_dot = outer(lambda x, v: fg.jvp(f, (x,), (v,)))(x, v)
+    np.testing.assert_allclose(y, 2 / np.sin(x), rtol=1e-14)
+    np.testing.assert_allclose(y_dot, -2 * np.cos(x) / np.sin(x) ** 2 * v, rtol=1e-14)
+
+
+def test_a_quotient_in_a_loop_in_a_loop() -> None:
+    shared = lambda x: fg.vjp(lambda x: fg.lax.cummax(x, 0), x)[1](np.array([2.0, 3.0, 5.0]))[0]
+    inner = lambda x: fg.lax.fori_loop(0, 1, lambda i, x: shared(x) * x, x)
+    f = lambda x: fg.lax.fori_loop(0, 1, lambda i, x: inner(x), x)
+    x, v = np.array([0.9, -0.8, 1.4]), np.array([1.0, 2.0, 3.0])
+    y, y_dot = fg.jvp(f, (x,), (v,))
+    np.testing.assert_allclose(y, np.array([5.0, 0.0, 5.0]) * x, rtol=1e-14)
+    np.testing.assert_allclose(y_dot, np.array([5.0, 0.0, 5.0]) * v, rtol=1e-14)
