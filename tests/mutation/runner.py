@@ -318,7 +318,7 @@ def killers_of(job: Job, coverage: Coverage, proven: dict[str, None]) -> list[st
     for test in sorted(tests, key=order):
         if GOLDEN in test:
             found.append(test)
-        elif total < SECONDS:
+        elif total < SECONDS * (3 if zeros else 1):
             total += coverage.seconds[test]
             found.append(test)
     return found
