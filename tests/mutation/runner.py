@@ -299,7 +299,10 @@ def killers_of(job: Job, coverage: Coverage, proven: dict[str, None]) -> list[st
     zeros = job.kind == "zeros"
     rank: dict[str, int] = {}
     count: dict[str, int] = defaultdict(int)  # by turns from all functions of tests, since their cases are alike
-    tests = sorted(coverage.reached.get(job.hit, ()), key=coverage.seconds.__getitem__)
+    reached = coverage.reached.get(job.hit, ())
+    if zeros:
+        reached = {*reached, *coverage.reached.get(job.hit.replace(".jvp", ".transpose"), ())}
+    tests = sorted(reached, key=coverage.seconds.__getitem__)
     for test in tests:
         function = test.partition("[")[0]
         rank[test] = count[function]
@@ -315,7 +318,7 @@ def killers_of(job: Job, coverage: Coverage, proven: dict[str, None]) -> list[st
     for test in sorted(tests, key=order):
         if GOLDEN in test:
             found.append(test)
-        elif total < SECONDS:
+        elif total < SECONDS * (3 if zeros else 1):
             total += coverage.seconds[test]
             found.append(test)
     return found

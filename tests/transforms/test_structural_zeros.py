@@ -44,6 +44,12 @@ TABLE: dict[str, tuple[Any, float, float, float]] = {
     "sqrt(x [0, 1])[1]": (lambda x: np.sqrt(x * np.array([0.0, 1.0]))[1], 4.0, 0.25, -1 / 32),
     "sqrt(x [0, 1])[indices]": (lambda x: np.sqrt(x * np.array([0.0, 1.0]))[np.array([1, 1])].sum(), 4.0, 0.5, -1 / 16),
     "zeros.at[1].set(x), sqrt, sum": (lambda x: np.sum(np.sqrt(fnp.zeros(3).at[1].set(x))), 4.0, 0.25, -1 / 32),
+    "zeros.at[[1]].set(x), sqrt, sum": (
+        lambda x: np.sum(np.sqrt(fnp.zeros(3).at[np.array([1])].set(x))), 4.0, 0.25, -1 / 32,
+    ),
+    "zeros.at[[1, 1]].add(x), sqrt, sum": (
+        lambda x: np.sum(np.sqrt(fnp.zeros(3).at[np.array([1, 1])].add(x / 2))), 4.0, 0.25, -1 / 32,
+    ),
     "max(sqrt([0, x]))": (lambda x: np.max(np.sqrt(x * np.array([0.0, 1.0]))), 4.0, 0.25, -1 / 32),
     "(sqrt(x) - 1)²": (lambda x: (np.sqrt(x) - 1) ** 2, 1.0, 0.0, 0.5),
     "where(x>0, (sqrt(x) - 1)², 0)": (lambda x: np.where(x > 0, (np.sqrt(x) - 1) ** 2, 0.0), 1.0, 0.0, 0.5),
@@ -53,6 +59,8 @@ TABLE: dict[str, tuple[Any, float, float, float]] = {
     "logsumexp([x, -inf])": (lambda x: fnp.logsumexp(np.stack([x, x * 0 - inf])), 1.0, 1.0, 0.0),
     "sqrt(x)": (np.sqrt, 0.0, inf, -inf),
     "sqrt(x x), by accident": (lambda x: np.sqrt(x * x), 0.0, nan, nan),
+    "sqrt(where(x>0, x, 0) - x), by accident": (lambda x: np.sqrt(np.where(x > 0, x, 0.0) - x), 1.0, nan, nan),
+    "sqrt(where(x>0, x, 0) + (-x)), by accident": (lambda x: np.sqrt(np.where(x > 0, x, 0.0) + -x), 1.0, nan, nan),
     "x sqrt(x), by accident": (lambda x: x * x * (1 / x), 0.0, nan, nan),
 }  # fmt: skip
 
