@@ -131,10 +131,16 @@ def has_tracer(x: Any) -> bool:
 
 def has_device_array(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
     """Whether an array of a device is among arguments, or in lists and tuples of them."""
-    for x in (*args, *kwargs.values()):
-        kind = type(x)
-        if kind is DeviceArray or ((kind is tuple or kind is list) and has_device_array(x, {})):
-            return True
+    waiting: list[Any] = [[*args, *kwargs.values()]]
+    seen: set[int] = set()
+    while waiting:
+        for x in waiting.pop():
+            kind = type(x)
+            if kind is DeviceArray:
+                return True
+            if (kind is tuple or kind is list) and id(x) not in seen:  # a list may contain itself
+                seen.add(id(x))
+                waiting.append(x)
     return False
 
 

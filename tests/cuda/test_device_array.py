@@ -21,6 +21,7 @@ from funcgrad.errors import (
     ShapeError,
     UnsupportedError,
 )
+from funcgrad.numpy.operands import has_device_array
 from tests.cuda.interpreted import Borrowed
 
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -260,3 +261,11 @@ def test_the_stages_are_dumped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     fg.jit(lambda x: np.sin(x) * 0.125, device="cuda")(X)
     (place,) = tmp_path.iterdir()
     assert sorted(p.name for p in place.iterdir()) == ["kernels.ptx", "kernels.txt", "program.txt", "simplified.txt"]
+
+
+def test_arrays_of_a_device_are_found_in_lists_that_contain_themselves() -> None:
+    x: list[Any] = [1.0]
+    x.append(x)
+    assert not has_device_array(x, {"y": (x, [x])})
+    x.append((put(X),))
+    assert has_device_array([x], {}) and has_device_array([], {"y": x})

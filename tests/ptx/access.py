@@ -217,7 +217,8 @@ def atomic(scope: Scope, place: int) -> Run:
         values = [np.broadcast_to(get(m, threads), at.shape) for get in gets]
         old = np.empty(at.shape, d)
         for region, offset, sel in resolve(m, threads, space, at, d.itemsize):
-            check(m, threads, kind, at, region, offset, sel)
+            changed = values[0][sel] ^ values[1][sel] if name == "cas" else None
+            check(m, threads, kind, at, region, offset, sel, changed)
             old[sel] = in_turn(update, region.elements(d, 1), offset // d.itemsize, [v[sel] for v in values])
         put(m, threads, old)
 

@@ -1,4 +1,8 @@
-"""What every access to memory must satisfy: it is inside, initialised, allowed, and ordered."""
+"""What every access to memory must satisfy: it is inside, initialised, allowed, and ordered.
+
+Numbers of one or two bytes change as parts of a word, by compare and swap. So atomic loads and swaps may read words
+that are written in part; the other bytes must then stay as they are, and are still not written.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,8 @@ class Kind:
         READ, WRITE, ATOMIC_READ or ATOMIC.
     reads, writes
         An atomic operation does both, an atomic store only writes.
+    parts
+        It may read words that are written in part.
     constant
         Through the read-only cache.
     acquires, releases
@@ -35,6 +41,7 @@ class Kind:
     nbytes: int
     reads: bool = field(init=False)
     writes: bool = field(init=False)
+    parts: bool = field(init=False)
     constant: bool = field(init=False)
     acquires: bool = field(init=False)
     releases: bool = field(init=False)
@@ -43,6 +50,7 @@ class Kind:
         parts = self.opcode.split(".")
         self.reads = parts[0] != "st"
         self.writes = self.what in (WRITE, ATOMIC)
+        self.parts = self.nbytes == 4 and (self.what == ATOMIC_READ or "cas" in parts)
         self.constant = "nc" in parts
         self.acquires = "acquire" in parts or "acq_rel" in parts
         self.releases = "release" in parts or "acq_rel" in parts
@@ -56,8 +64,10 @@ def resolve(m: Any, threads: Any, space: str, at: Array, nbytes: int) -> list[tu
     return found
 
 
-def check(m: Any, threads: Any, kind: Kind, at: Array, region: Region, offset: Array, sel: Any) -> None:
-    """Refuse accesses to a region at fault, and keep note of the others."""
+def check(
+    m: Any, threads: Any, kind: Kind, at: Array, region: Region, offset: Array, sel: Any, changed: Array | None = None
+) -> None:
+    """Refuse accesses to a region at fault, and keep note of the others. A swap says which bits it is to change."""
 
     def fail(error: type[PtxError], message: str, bad: Array) -> None:
         first = np.flatnonzero(bad)
@@ -67,6 +77,8 @@ def check(m: Any, threads: Any, kind: Kind, at: Array, region: Region, offset: A
 
     if kind.reads and not region.complete:
         written = region.is_written(offset, kind.nbytes)
+        if kind.parts and not written.all():
+            written = region.is_written_in_part(offset, np.uint32(0) if changed is None else changed)
         if not written.all():
             fail(Uninitialised, "memory is read, but was never written", ~written)
     if kind.writes and region.readonly:
@@ -87,5 +99,5 @@ def check(m: Any, threads: Any, kind: Kind, at: Array, region: Region, offset: A
             owner = -1 if region.space == "global" else int(m.clock.thread[0])  # shared memory is of a batch
             places = (owner, at[sel] if owner < 0 else offset)
             m.launch.order.access(places, now, kind)
-    if kind.writes and not region.complete:
+    if kind.writes and not kind.parts and not region.complete:
         region.mark_written(offset, kind.nbytes)

@@ -79,6 +79,11 @@ class Region:
             return self.written.view(WORDS[nbytes])[offsets // nbytes] == full
         return (self.written.view(np.uint64).reshape(-1, 2)[offsets // 16] == full).all(axis=1)
 
+    def is_written_in_part(self, offsets: Array, needed: Array) -> Array:
+        """Whether words have a byte that was written, and those with one of the bits `needed` all are."""
+        words = self.written.view(np.uint32)[offsets // 4]
+        return (words != 0) & (needed & ~(words * np.uint32(255)) == 0)
+
     def mark_written(self, offsets: Array, nbytes: int) -> None:
         """Note that these aligned accesses wrote."""
         full = int.from_bytes(b"\x01" * min(nbytes, 8), "little")

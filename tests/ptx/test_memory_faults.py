@@ -283,6 +283,27 @@ def test_atomic_operations_do_not_race() -> None:
     caught(errors.Uninitialised, entry(array("x"), add + "  ret void"), [None])
 
 
+def test_a_part_of_a_word_is_swapped() -> None:
+    """Other bytes of the word need not be written, and are not afterwards."""
+
+    def swapped(byte: int) -> np.ndarray:
+        body = f"""  %old = load atomic i32, ptr addrspace(1) %x monotonic, align 4
+  %new = xor i32 %old, {7 << 8 * byte}
+  %pair = cmpxchg ptr addrspace(1) %x, i32 %old, i32 %new monotonic monotonic
+  ret void"""
+        device = PtxDevice()
+        x = device.alloc(4, "x")
+        device.write(x, np.array([1, 2], np.uint8))
+        device.launch(device.load(entry(array("x"), body)), "k", (1,), (1,), [x])
+        with pytest.raises(errors.Uninitialised, match="2 of 4 bytes"):
+            device.read(x, 4)
+        return np.frombuffer(device.read(x, 2), np.uint8)
+
+    assert swapped(1).tolist() == [1, 2 ^ 7] and swapped(0).tolist() == [1 ^ 7, 2]
+    with pytest.raises(errors.Uninitialised, match="byte 0 of x"):
+        swapped(2)
+
+
 def test_reads_through_the_read_only_cache() -> None:
     body = at("%x", "i32", "%i", "%p") + "  %v = load i32, ptr addrspace(1) %p\n"
     body += at("%out", "i32", "%i", "%q") + "  store i32 %v, ptr addrspace(1) %q\n  ret void"

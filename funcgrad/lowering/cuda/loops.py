@@ -1,5 +1,7 @@
 """A scheduled `Loop` on the GPU: the body is the CPU's; what is new is which thread does what.
 
+A GPU has no vectors but those of memory: what a thread loads at once it computes number by number, with scalar code.
+
 Without reductions a thread does one index, or 16 bytes of indices where the vectorised axis divides by that. With
 reductions over the last axis a block does one result, its threads the elements in turn, and their partial results are
 joined; over other axes a thread does a result (or 16 bytes of them), and neighbours read neighbours. Where there are
@@ -10,13 +12,17 @@ Sums are compensated, as on the CPU; their parts are others, so that the last bi
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from funcgrad.base.dtypes import Dtype
 from funcgrad.core.ir import Equation, Var, make_aval
+from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.cuda.threads import (
     BLOCK,
     I32,
@@ -24,8 +30,10 @@ from funcgrad.lowering.cuda.threads import (
     Threads,
     below,
     flat_thread,
+    from_lanes,
     from_to,
     join_block,
+    lane_of,
     note_first,
     only_if,
     register,
@@ -33,14 +41,14 @@ from funcgrad.lowering.cuda.threads import (
 )
 from funcgrad.lowering.kernels import Loop
 from funcgrad.lowering.layout import View
-from funcgrad.lowering.loops import LoopEmitter, fold
-from funcgrad.lowering.nests import I64, STATUS, Access, Carries, nest
+from funcgrad.lowering.loops import LoopEmitter
+from funcgrad.lowering.nests import I64, STATUS, Access, Carries, Nest, nest
 from funcgrad.lowering.values import Shared, Target, Type, Value, constant
+from funcgrad.ops.reductions import block
 
 ENOUGH = 1024  # blocks that fill any GPU
 LONG = 64  # elements of a result from which on a block makes it
 PART = 64  # elements at least of a part that a thread does; a block does BLOCK times as many
-SETTLED = 16  # values of a block of a sum
 
 
 def loop_launches(
@@ -62,8 +70,15 @@ class _Shape:
     part: int  # elements
 
 
+@dataclass(slots=True)
+class _Lane(Access):
+    """One number of what is loaded or stored at once."""
+
+    lane: int = 0
+
+
 class CudaLoop(Threads, LoopEmitter):
-    """The kernels of one `Loop`."""
+    """The kernels of one `Loop`. The carries of its reductions are scalars, those of each lane one after the other."""
 
     def launch(self) -> Launch | None:
         """The kernel, or None if there is nothing to do."""
@@ -75,6 +90,9 @@ class CudaLoop(Threads, LoopEmitter):
         if not results or not (self.elements or loop.reductions):
             return None
         self._align()
+        self.width = sum([kind.width for _, kind in self.kinds])
+        self.loaded: dict[Any, Value] = {}
+        self.waiting: dict[Any, tuple[Access, int, list[Value]]] = {}
         if 0 not in loop.shape:
             self.move_windows()
         self.scratch: list[Var] = []
@@ -103,6 +121,72 @@ class CudaLoop(Threads, LoopEmitter):
         written = {w.target.root for w in loop.writes} | {v for e in loop.reductions for v in e.outputs}
         written |= {*self.scratch, *([STATUS] if STATUS in self.roots else [])}
         return Launch(text.text, text.roots, frozenset(written), blocks)
+
+    # -- scalar code between loads and stores of several numbers
+
+    def begin(self, n: Nest, dtypes: Iterable[Dtype]) -> None:
+        super().begin(n, dtypes)
+        self.b = Builder(self.target, 1, self.shared)
+        self.together = self.lanes
+
+    @contextmanager
+    def _lanes(self, lanes: int) -> Iterator[None]:
+        """Inside, loads and stores are of so many numbers."""
+        before, self.lanes = self.lanes, lanes
+        yield
+        self.lanes = before
+
+    def start(self) -> Carries:
+        """The carries before the first element."""
+        with self._lanes(1):
+            return super().start() * self.together
+
+    def body(
+        self, pointers: list[Access], start: Value | None, fresh: Value | None, carries: Carries | None
+    ) -> Carries:
+        """The body for each lane."""
+        after: Carries = []
+        self.loaded.clear()
+        with self._lanes(1):
+            for k in range(self.together):
+                mine = None if carries is None else carries[k * self.width : (k + 1) * self.width]
+                after += super().body(self._of_lane(pointers, k), start, fresh, mine)
+        for a, stride, values in self.waiting.values():
+            self._store_lanes(values, a, stride)
+        self.waiting.clear()
+        return after
+
+    def _of_lane(self, pointers: list[Access], k: int) -> list[Access]:
+        """The accesses of a lane: parts of a whole where all lanes are loaded or stored, else moved there."""
+        vector = self.nest.vector
+        if self.together == 1 or vector is None:
+            return pointers
+        apart = {i for (kind, _), i in self.index.items() if kind in ("gather", "iota", "place")}
+        part = lambda a: _Lane(a.root, a.dtype, a.offset, a.strides, a.pointer, a.align, k)
+        return [
+            self.advance([a], vector, constant(I64, k))[0] if i in apart else part(a) for i, a in enumerate(pointers)
+        ]
+
+    def load(self, a: Access, stride: int) -> Value:
+        """A number, which is loaded with those of the other lanes."""
+        if not isinstance(a, _Lane) or stride == 0:
+            return super().load(a, stride)
+        key = a.pointer, a.offset, a.dtype
+        if key not in self.loaded:
+            with self._lanes(self.together):
+                self.loaded[key] = super().load(a, stride)
+        return lane_of(self.b, self.loaded[key], a.lane)
+
+    def store(self, value: Value, a: Access, stride: int) -> None:
+        """Keep a number, which is stored when the other lanes are computed, too."""
+        if not isinstance(a, _Lane):
+            return super().store(value, a, stride)
+        self.waiting.setdefault((a.pointer, a.offset, a.dtype), (a, stride, []))[2].append(value)
+        return None
+
+    def _store_lanes(self, values: list[Value], a: Access, stride: int) -> None:
+        with self._lanes(len(values)):
+            super().store(from_lanes(self.b, values), a, stride)
 
     # -- one index a thread
 
@@ -141,15 +225,17 @@ class CudaLoop(Threads, LoopEmitter):
         carries = self.start()
         if not self.elements:
             return self.settle(carries)
-        if not self.blocks:
-            return from_to(b, first, end, step, carries, trip)
+        count, sums = -(-self.form.part // step), step * self.form.parts * (self.together if lane_start is None else 1)
+        values = block(count, sums)
+        if not self.blocks or count <= values:
+            return self.settle(from_to(b, first, end, step, carries, trip))
 
-        def block(i: Value, carries: Carries) -> Carries:  # a short block of values, then its rounding error
-            stop = b.iadd(i, step * SETTLED)
+        def some(i: Value, carries: Carries) -> Carries:  # a short block of values, then its rounding error
+            stop = b.iadd(i, step * values)
             stop = b.emit(i.type, f"call {i.type} {_umin(self, i.type)}({i.type} {stop.text}, {i.type} {end.text})")
             return self.settle(from_to(b, i, stop, step, carries, trip))
 
-        return from_to(b, first, end, step * SETTLED, carries, block)
+        return from_to(b, first, end, step * values, carries, some)
 
     def _by_thread(self) -> Launch:
         b, n, form = self.b, self.nest, self.form
@@ -205,30 +291,32 @@ class CudaLoop(Threads, LoopEmitter):
         return first, end
 
     def _folded_lanes(self, carries: Carries) -> Carries:
-        """The lanes of each accumulator as one."""
-        return [c for dtype, kind, acc in self.accumulators(carries) for c in fold(self.b, kind, dtype, acc)]
+        """The carries of all lanes as those of one, by halves."""
+        while len(carries) > self.width:
+            half = len(carries) // 2
+            carries = self.joined(carries[:half], carries[half:])
+        return carries
 
     def _keep(self, carries: Carries, pointers: list[Access], result: Value, part: Value, vector: bool) -> None:
-        """Store the results, or the accumulators of a part."""
-        b, n = self.b, self.nest
+        """Store the results, or the accumulators of a part; of each lane, if they are in a vector of results."""
+        b, n, width = self.b, self.nest, self.width
+        lanes = len(carries) // width
         if self.form.parts == 1:
-            for k, (dtype, kind, acc) in enumerate(self.accumulators(carries)):
+            found = [kind.finish(b, dtype, acc) for dtype, kind, acc in self.accumulators(carries)]
+            for k in range(len(self.kinds)):
                 a = pointers[self.index["reduce", k]]
-                value = kind.finish(b, dtype, acc)
-                if vector and n.vector is not None:
-                    self.store(value, a, a.strides[n.vector])
-                else:
-                    self.store_one(value, a)
+                stride = a.strides[n.vector] if vector and n.vector is not None else 1
+                self._store_lanes(found[k :: len(self.kinds)], a, stride)
             return
-        lanes = carries[0].type.lanes
         count = self.form.results * lanes
         flat = b.iadd(b.imul(widened(b, part), count), b.imul(widened(b, result), lanes))
-        for c in carries:
-            dtype = _dtype(c.type)
+        for k in range(width):
+            values = carries[k::width]
+            dtype = _dtype(values[0].type)
             root = Var(make_aval((self.form.parts, count), dtype))
             self.scratch.append(root)
             a = Access(root, dtype, 0, (), self.parameter(root), dtype.itemsize * lanes)
-            self.store(c, self.moved(a, flat), 1) if lanes > 1 else self.store_one(c, self.moved(a, flat))
+            self._store_lanes(values, self.moved(a, flat), 1)
 
     def second(self) -> list[Launch]:
         """The kernel that joins the parts of each result, if there are any."""

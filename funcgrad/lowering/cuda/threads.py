@@ -130,8 +130,6 @@ def shuffled(b: Builder, x: Value, distance: int, up: bool = False) -> Value:
     Lanes for which there is no such lane get their own.
     """
     t = x.type
-    if t.lanes > 1:
-        return _by_lane(b, x, lambda lane: shuffled(b, lane, distance, up))
     how, last = ("up", 0) if up else ("down", WARP - 1)
     bits = b.bits(x) if t.is_float else x
     width = bits.type.bits
@@ -155,13 +153,19 @@ def shuffled(b: Builder, x: Value, distance: int, up: bool = False) -> Value:
     return b.from_bits(got) if t.is_float else got
 
 
-def _by_lane(b: Builder, x: Value, function: Callable[[Value], Value]) -> Value:
-    """A function of numbers, for each number of a vector."""
-    t, one = x.type, make_type(x.type.element)
-    out = x
-    for k in range(t.lanes):
-        y = function(b.emit(one, f"extractelement {t} {x.text}, i64 {k}"))
-        out = b.emit(t, f"insertelement {t} {out.text}, {one} {y.text}, i64 {k}")
+def lane_of(b: Builder, x: Value, k: int) -> Value:
+    """A number of a vector."""
+    return x if x.type.lanes == 1 else b.emit(make_type(x.type.element), f"extractelement {x.type} {x.text}, i64 {k}")
+
+
+def from_lanes(b: Builder, values: Sequence[Value]) -> Value:
+    """Numbers as a vector."""
+    if len(values) == 1:
+        return values[0]
+    t = make_type(values[0].type.element, len(values))
+    out = Value("poison", t)
+    for k, x in enumerate(values):
+        out = b.emit(t, f"insertelement {t} {out.text}, {x.type} {x.text}, i64 {k}")
     return out
 
 

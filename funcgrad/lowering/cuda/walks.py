@@ -1,8 +1,8 @@
 """Kernels whose order matters, on the GPU: a `Walk`, one thread per line, and a `Scatter`, one thread per update.
 
-Updates of one place meet in atomic operations: sums of numbers as one instruction, everything else as compare and swap
-around the operation itself. Which of equal places is set last is decided first: the largest number of an update is kept
-for each place, and only that one writes.
+Updates of one place meet in atomic operations: sums, and the largest of integers, as one instruction, everything else
+as compare and swap around the operation itself. Which of equal places is set last is decided first: the largest number
+of an update is kept for each place, and only that one writes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from funcgrad.core.ir import Literal, Var, make_aval
-from funcgrad.core.primitive import registry
 from funcgrad.lowering.cuda.threads import (
     BLOCK,
     I1,
@@ -38,6 +37,11 @@ from funcgrad.ops.scalar import element_of
 
 LONG, FEW = 1024, 4096  # steps of lines that a block walks along, and how many of those there are at most
 INT32 = np.dtype(np.int32)
+ATOMIC = {
+    ("add", "f"): "fadd", ("add", "i"): "add", ("add", "u"): "add", ("maximum", "i"): "max", ("maximum", "u"): "umax",
+    ("minimum", "i"): "min", ("minimum", "u"): "umin",
+}  # fmt: skip
+"""One instruction each, of 32 or 64 bits. LLVM makes a loop of the others, which begins with a plain load: a race."""
 
 
 def walk_launches(walk: Walk, views: dict[Var, View], target: Target, shared: Shared) -> list[Launch]:
@@ -191,8 +195,8 @@ class _CudaScatter(Threads, ScatterEmitter):
             self.store_one(value, target)
             return
         address, t = self.pointer(target), value.type
-        if e.primitive.combine is registry["add"] and t.bits >= 32:
-            op = "fadd" if t.is_float else "add"
+        op = ATOMIC.get((e.primitive.combine.name, update.aval.dtype.kind))
+        if op is not None and t.bits >= 32:
             b.emit(t, f"atomicrmw {op} ptr {address}, {t} {value.text} monotonic")
             return
         self._swap(address, value, lambda old: e.primitive.combine.emit(b, update.aval.dtype, old, value))  # type: ignore[union-attr]
