@@ -269,6 +269,7 @@ class BodyKernels:
         pressed = f.emit(f"icmp ne i64 {f.emit('load volatile i64, ptr @interrupt')}, 0")
         stop, leave, on = f.label("stop"), f.label("leave"), f.label("on")
         f.lines += [f"  br i1 {pressed}, label %{stop}, label %{on}", f"{stop}:"]
+        f.lines += sanitize.touches([(f.parameter(STATUS), 16)])
         ends = f.emit(f"call i64 @interrupted(ptr {f.parameter(STATUS)})")
         f.lines += [f"  br i1 {f.emit(f'icmp ne i64 {ends}, 0')}, label %{leave}, label %{on}", f"{leave}:"]
         self._leave(INTERRUPTED)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var
+from funcgrad.lowering import sanitize
 from funcgrad.lowering.registers.cells import I64, Memory, StackCell, is_small
 from funcgrad.lowering.registers.emitter import Straight
 from funcgrad.lowering.registers.kinds import kind_of
@@ -169,6 +170,7 @@ class Control(Straight):
         self.failed = True
         pressed = b.ne(b.emit(I64, "load volatile i64, ptr @interrupt"), 0)
         b.lines += [f"  br i1 {pressed.text}, label %stop{k}, label %go{k}", f"stop{k}:"]
+        b.lines += sanitize.touches([("%status", 16)])
         leave = b.ne(b.emit(I64, "call i64 @interrupted(ptr %status)"), 0)
         b.lines += [f"  br i1 {leave.text}, label %leave{k}, label %go{k}", f"leave{k}:"]
         self.leave(INTERRUPTED)
