@@ -131,10 +131,22 @@ def has_tracer(x: Any) -> bool:
 
 def has_device_array(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
     """Whether an array of a device is among arguments, or in lists and tuples of them."""
+    nested: list[Any] = []
     for x in (*args, *kwargs.values()):
         kind = type(x)
-        if kind is DeviceArray or ((kind is tuple or kind is list) and has_device_array(x, {})):
+        if kind is DeviceArray:
             return True
+        if kind is tuple or kind is list:
+            nested.append(x)
+    seen = set(map(id, nested))  # a list may contain itself
+    while nested:
+        for x in nested.pop():
+            kind = type(x)
+            if kind is DeviceArray:
+                return True
+            if (kind is tuple or kind is list) and id(x) not in seen:
+                seen.add(id(x))
+                nested.append(x)
     return False
 
 
