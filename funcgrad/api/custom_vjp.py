@@ -214,7 +214,9 @@ def _cotangents(result: Any, name: str, a: Application) -> list[Any]:
     if not isinstance(result, tuple | list):
         raise CustomRuleError(
             f"{name} must return a tuple with one cotangent per argument, it returned {type(result).__name__}",
-            hint="return (x_bar,)",
+            hint="return (x_bar,)"
+            if len(children) == 1
+            else f"return a tuple of {len(children)}; None stands for zeros",
         )
     if len(result) != len(children):
         raise CustomRuleError(

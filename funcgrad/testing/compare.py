@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.base.errors import ArgumentError, printed
 from funcgrad.testing.differences import ravel
 
 RTOL = {8: 1e-9, 4: 3e-5, 2: 3e-2}  # by the bytes of a real number
@@ -39,6 +40,9 @@ class Tolerance:
 
 def tolerance_for(dtype: Any, rtol: float | None = None, atol: float | None = None) -> Tolerance:
     """The tolerance for derivatives computed in this dtype; `rtol` and `atol` as the user wants them."""
+    for name, x in (("rtol", rtol), ("atol", atol)):
+        if x is not None and not (isinstance(x, float | int | np.floating | np.integer) and x >= 0):
+            raise ArgumentError(f"{name} is a number, 0 or more, got {printed(x)}")
     info = np.finfo(dtype)
     own = RTOL.get(info.dtype.itemsize, 1e-9)
     return Tolerance(own if rtol is None else rtol, 0.0 if atol is None else atol, min(own, 2.0**12 * float(info.eps)))

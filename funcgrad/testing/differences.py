@@ -61,7 +61,7 @@ class Table:
         if self.value is None:
             self.value, self.error = difference, np.full(difference.shape, np.inf)
             self.steepest = np.zeros(difference.shape)
-            self.first = abs(difference)
+            self.first = np.where(np.isfinite(difference), abs(difference), 0.0)
         self.still = self.still & (difference == 0)
         self.steepest = np.fmax(self.steepest, np.where(np.isfinite(difference), abs(difference), 0.0))
         noise = noise + EPS * self.steepest
@@ -201,9 +201,10 @@ def _chosen(central: Table, right: Table, left: Table, size: Vector, noise: Vect
         known = side.error <= DIGITS * np.fmax(abs(side.value), side.first)
         missing = ~np.isfinite(error) & known
         value, error = np.where(missing, side.value, value), np.where(missing, side.error, error)
+    finite = np.isfinite(size)
     size = np.fmax(size, np.fmax(right.first, left.first))
     murky = noise > CLEAN * size
-    lost = ~(error <= LOST * size) & ~(error <= LOST * abs(value)) & ~murky
+    lost = ~(error <= LOST * size) & ~(error <= LOST * abs(value)) & ~murky | ~finite
     return Derivative(value, error, right.value, right.error, left.value, left.error, lost, murky)
 
 

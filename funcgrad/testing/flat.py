@@ -139,6 +139,8 @@ def flat_function(f: Callable[..., Any], args: Any, kwargs: dict[str, Any] | Non
         return f(*a, **k)
 
     out = result(*x)
+    if out is None:
+        raise ArgumentError(f"{who}: {function_name(f)} returns None", hint="return the result")
     kept = [i for i, y in enumerate(tree.flatten(out)[0]) if is_float(y)]
     outputs = paths(out, "result")
 

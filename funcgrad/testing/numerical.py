@@ -9,7 +9,7 @@ import numpy as np
 
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, printed
-from funcgrad.testing.differences import derivative_along
+from funcgrad.testing.differences import derivative_along, ravel
 from funcgrad.testing.flat import argument_tuple, flat_function, is_float
 
 
@@ -20,6 +20,9 @@ def _tangent_leaves(x: list[Any], tangents: Any, primals: Any) -> list[Any]:
         raise ArgumentError(
             "the tangents must have the tree of the primals; " + tree.describe_mismatch("tangents", expected, treedef)
         )
+    for v, a in zip(found, given, strict=True):
+        if np.shape(v) != np.shape(a):
+            raise ArgumentError(f"the tangent of an argument has its shape: {np.shape(v)} for {np.shape(a)}")
     return [np.asarray(v)[()] for v, a in zip(found, given, strict=True) if is_float(a)]
 
 
@@ -59,11 +62,14 @@ def numerical_jvp(f: Callable[..., Any], primals: Any, tangents: Any, side: str 
     primals = argument_tuple(primals, "numerical_jvp")
     flat = flat_function(f, primals, None, "numerical_jvp")
     v = _tangent_leaves(flat.x, argument_tuple(tangents, "numerical_jvp"), primals)
-    d = derivative_along(flat.call, flat.x, v, _precision(flat.values(flat.x)))
     name = {"both": "value", "right": "right", "left": "left"}.get(side)
     if name is None:
         raise ArgumentError(f"side is 'both', 'right' or 'left', got {printed(side)}")
     out = f(*primals)
+    if not any([np.any(a) for a in v]):  # nothing moves
+        zeros = ravel(flat.values(flat.x)) * 0.0
+        return _like(out, zeros), _like(out, abs(zeros))
+    d = derivative_along(flat.call, flat.x, v, _precision(flat.values(flat.x)))
     error = d.error if name == "value" else getattr(d, f"{name}_error")
     return _like(out, getattr(d, name)), _like(out, error)
 

@@ -94,6 +94,8 @@ def property_test(f: Callable[..., Any], drawn: Sequence[Any], options: dict[str
     """A Hypothesis test of the derivatives of `f`, at arguments drawn from these strategies."""
     require_callable(f, "gradients")
     h = hypothesis()
+    if not drawn:
+        raise ArgumentError(f"gradients: {function_name(f)} has no arguments to draw", hint="@gradients(arrays(3))")
     names = [n if n.isidentifier() else f"x{i}" for i, n in enumerate(positional_names(f, len(drawn)))]
 
     def test(**values: Any) -> None:

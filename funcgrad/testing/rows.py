@@ -11,7 +11,7 @@ import numpy as np
 from funcgrad.api import jvp, vjp, vmap
 from funcgrad.api.tracing import Traced, boundary, function_name, positional_names, require_callable, trace
 from funcgrad.base import tree
-from funcgrad.base.errors import ArgumentError, CheckError, ForwardModeError, doing
+from funcgrad.base.errors import ArgumentError, AxisError, CheckError, ForwardModeError, doing
 from funcgrad.core.evaluate import run
 from funcgrad.core.ir import Equation, Literal, Program, make_aval
 from funcgrad.core.stacked import Stacked
@@ -132,6 +132,9 @@ def rows_of(f: Callable[..., Any], args: tuple[Any, ...], in_axes: Any) -> Rows:
     leaves, treedef = tree.flatten(args)
     in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     given = tree.broadcast_prefix(in_axes, treedef, "in_axes", lambda d: d is None or isinstance(d, int))
+    for x, d in zip(leaves, given, strict=True):
+        if d is not None and not -np.ndim(x) <= d < np.ndim(x):
+            raise AxisError(f"check_vmap: axis {d} is out of range for an argument of shape {np.shape(x)}")
     dims = tuple([None if d is None else d % np.ndim(x) for x, d in zip(leaves, given, strict=True)])
     if all([d is None for d in dims]) or not Rows(f, leaves, dims, []).size:
         raise ArgumentError("check_vmap: no argument has rows")

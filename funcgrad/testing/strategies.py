@@ -5,6 +5,7 @@ Values have few digits where the interval allows it (they are half-precision num
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base import tree
-from funcgrad.base.errors import DtypeError, MissingPackageError, ParameterError
+from funcgrad.base.errors import DtypeError, MissingPackageError, ParameterError, printed
 from funcgrad.testing.drawing import Style, draw_recipe
 from funcgrad.testing.flat import is_float
 from funcgrad.testing.nesting import WRAPPERS
@@ -165,17 +166,27 @@ def programs(
     >>> test()
     """
     st = hypothesis(".strategies")
-    named = tuple(operations), tuple(wrappers)
-    unknown = [n for names, known in zip(named, (OPERATIONS, WRAPPERS), strict=True) for n in names if n not in known]
-    if unknown or steps < 1 or depth < 0:
-        what = f"{unknown[0]!r} is not known" if unknown else f"steps is {steps}, depth {depth}"
-        raise ParameterError(f"programs: {what}", hint="steps is 1 or more, depth 0 or more")
+    if steps < 1 or depth < 0:
+        raise ParameterError(f"programs: steps is {steps}, depth {depth}", hint="steps is 1 or more, depth 0 or more")
+    named = _known(operations, OPERATIONS, "operations"), _known(wrappers, WRAPPERS, "wrappers")
 
     @st.composite  # type: ignore[untyped-decorator]
     def drawn(draw: Any) -> Recipe:
         return draw_recipe(Drawn(draw, st), Style(steps, depth, *named, single=0))
 
     return drawn()
+
+
+def _known(names: Any, known: Any, what: str) -> tuple[str, ...]:
+    names = (names,) if isinstance(names, str) else tuple(names)
+    for n in names:
+        if n not in known:
+            close = difflib.get_close_matches(str(n), known)
+            raise ParameterError(
+                f"programs: {n!r} is not one of the {what}",
+                hint=f"{' or '.join(close)}?" if close else f"{what} are {', '.join([*known][:8])}, ...",
+            )
+    return names
 
 
 class Drawn:
@@ -242,7 +253,12 @@ class Elements:
         """A strategy of arrays."""
         if dtype.kind not in "fc":
             raise DtypeError(f"arrays: draws floats, got {dtype}", hint="hypothesis.extra.numpy.arrays draws any dtype")
-        extra = hypothesis(".extra.numpy")
+        extra, st = hypothesis(".extra.numpy"), hypothesis(".strategies")
+        if not isinstance(shape, st.SearchStrategy) and not _is_shape(shape):
+            raise ParameterError(
+                f"arrays: a shape is an integer or a tuple of such, 0 or more, got {printed(shape)}",
+                hint="like(x) draws arrays like x",
+            )
         return extra.arrays(dtype, shape, elements=self.numbers(dtype)).map(lambda a: a[()])
 
     def numbers(self, dtype: np.dtype[Any]) -> Any:
@@ -288,6 +304,11 @@ class Elements:
 
     def _allows(self, x: float) -> bool:
         return self.low <= x <= self.high and all([abs(x - p) >= self.distance for p in self.avoid])
+
+
+def _is_shape(shape: Any) -> bool:
+    sizes = shape if isinstance(shape, tuple | list) else (shape,)
+    return all([isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 0 for n in sizes])
 
 
 def _kind(width: int) -> Any:

@@ -41,7 +41,7 @@ def test_ptx_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ".target sm_90" in show(arch="sm_120")  # which runs it
     monkeypatch.setenv("FUNCGRAD_CUDA_ARCH", "sm_89")
     assert ".target sm_89" in show()
-    for arch in ("sm_35", "90", "sm_", "compute_80"):
+    for arch in ("sm_35", "90", "sm_", "compute_80", 90):
         with pytest.raises(ParameterError, match="no GPU that CUDA 13 compiles for"):
             show(arch=arch)
     with pytest.raises(ArgumentError, match="arch is for the stages of a GPU"):

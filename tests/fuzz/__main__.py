@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.fuzz import run
 from tests.fuzz.cases import Case
 from tests.fuzz.impossible import IMPOSSIBLE
+from tests.fuzz.planted import FAULTS
 
 parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
 parser.add_argument("--minutes", type=float, default=60.0)
@@ -25,10 +26,15 @@ if options.child:
     cells = [(name, column, depth) for name, column, depth in json.load(sys.stdin)]
     run.child(options.seed, run.CHUNK, cells, options.jax)
 elif options.planted:
+    if options.planted not in FAULTS:
+        parser.error(f"argument --planted: no fault {options.planted!r}; there are {', '.join(FAULTS)}")
     print(json.dumps(run.search(options.planted, 60 * options.minutes, options.seed)))
 elif options.case:
+    try:
+        case = Case.of(options.case)
+    except ValueError:
+        parser.error(f"argument --case: {options.case!r} is not seed/operation/stack, like '3//' or '3/dot/in_jit'")
     run.ready()
-    case = Case.of(options.case)
     print(case.recipe)
     report = run.one(case, options.jax)
     print(report.get("code", ""))

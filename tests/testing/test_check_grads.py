@@ -118,6 +118,11 @@ def test_arguments_that_do_not_fit() -> None:
             check_grads(np.sin, (1.0,), **wrong)
     with pytest.raises(fg.errors.ArgumentError, match="tuple with one entry per argument"):
         check_grads(np.sin, 1.0)
+    for wrong in ({"rtol": -1.0}, {"rtol": "1e-3"}, {"atol": np.nan}):
+        with pytest.raises(fg.errors.ArgumentError, match="is a number, 0 or more"):
+            check_grads(np.sin, (1.0,), **wrong)
+    with pytest.raises(fg.errors.ArgumentError, match="returns None"):
+        check_grads(lambda x: None, (1.0,))
     with pytest.raises(fg.errors.UsageError, match="takes a function"):
         check_grads(3.0, (1.0,))
 

@@ -81,6 +81,20 @@ def test_the_end_of_a_domain() -> None:
     assert np.isinf(finite_differences(np.sqrt, 0.0)[1])
 
 
+def test_a_value_that_overflows_nearby() -> None:
+    value, error = finite_differences(lambda x: np.exp(1000 * x), 0.7)  # x + 1/16 is too large
+    exact = 1000 * np.exp(700.0)
+    assert abs(value - exact) <= min(10 * error, 1e-9 * exact)
+
+
+def test_nothing_moves() -> None:
+    for x, v in ((2.0, 0.0), (2, 1), (np.ones(0), np.ones(0))):
+        value, error = numerical_jvp(lambda x: 1.5 * x, (x,), (v,))
+        assert np.shape(value) == np.shape(x)
+        assert not np.any(value)
+        assert not np.any(error)
+
+
 def test_trees_and_integers() -> None:
     def f(p: Any, n: Any) -> Any:
         return {"s": np.sum(p["w"] ** 2) * n, "n": n, "v": p["w"] * p["b"]}
@@ -107,10 +121,18 @@ def test_complex_step_is_exact() -> None:
         complex_step(np.abs, (x,), (np.ones(3),))
 
 
+def sort(x: np.ndarray) -> None:
+    x.sort()  # and forgets to return it
+
+
 def test_arguments_that_do_not_fit() -> None:
     with pytest.raises(fg.errors.ArgumentError, match="tuple with one entry per argument"):
         numerical_jvp(np.sin, 1.0, 1.0)
     with pytest.raises(fg.errors.ArgumentError, match="the tree of the primals"):
         numerical_jvp(np.sin, (1.0,), (1.0, 2.0))
+    with pytest.raises(fg.errors.ArgumentError, match=r"the tangent of an argument has its shape: \(3,\) for \(2,\)"):
+        numerical_jvp(np.sin, (np.ones(2),), (np.ones(3),))
+    with pytest.raises(fg.errors.ArgumentError, match="numerical_jvp: sort returns None"):
+        numerical_jvp(sort, (np.ones(2),), (np.ones(2),))
     with pytest.raises(fg.errors.ArgumentError, match="side is"):
         finite_differences(np.sin, 1.0, "up")

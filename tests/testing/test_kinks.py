@@ -50,10 +50,13 @@ KINKS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "a jump of the derivative": (lambda x: fg.stop_gradient(np.floor(x)) * x, (2.0,), "because of floor at test_kinks"),
     "an infinite slope": (lambda x: np.sum(np.sqrt(x)), (np.array([1.0, 0.0]),), "because of sqrt at test_kinks.py:L"),
     "the end of the domain": (np.arccos, (1.0,), "because of arccos at test_kinks.py:L"),
+    "a pole": (lambda x: 1 / x, (np.array([0.0, 1.0]),), "because of div at test_kinks.py:L"),
+    "no finite value": (lambda x: np.sum(np.log(x)), (np.array([0.0, 1.0]),), "because of log at test_kinks.py:L"),
     "in Python": (lambda x: x if x > 1 else 2 * x - 1, (1.0,), "a kink of f\n"),
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize("name", KINKS)
 def test_a_kink_is_named(name: str) -> None:
     f, args, said = KINKS[name]
@@ -70,6 +73,7 @@ def test_the_line_is_that_of_the_operation() -> None:
     assert "return np.sum(np.maximum(margin, 0.0))" in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")
 def test_directions_with_kinks_can_be_left_out() -> None:
     for f, args, _ in KINKS.values():
         check_grads(f, args, kinks="skip")

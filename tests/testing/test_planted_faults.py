@@ -283,6 +283,9 @@ def test_check_vmap_passes() -> None:
     check_vmap(op(sine, batch=lambda n, a, d: (np.sin(a[0]), d[0])), (M,), derivatives=False)
     with pytest.raises(fg.errors.ArgumentError, match="no argument has rows"):
         check_vmap(np.sin, (M,), in_axes=None)
+    for x, axis in ((M, 5), (1.0, 0)):
+        with pytest.raises(fg.errors.AxisError, match=f"axis {axis} is out of range"):
+            check_vmap(np.sin, (x,), in_axes=axis)
 
 
 # -- compiled code

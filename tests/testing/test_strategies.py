@@ -15,7 +15,7 @@ from hypothesis import errors, find, given, settings, strategies as st
 
 import funcgrad as fg
 from funcgrad.errors import ArgumentError, DtypeError, GradientError, MissingPackageError, ParameterError, UsageError
-from funcgrad.testing import arrays, check_grads, gradients, like
+from funcgrad.testing import arrays, check_grads, gradients, like, programs
 from funcgrad.testing.properties import code
 
 REPO = Path(__file__).resolve().parents[2]
@@ -100,6 +100,15 @@ def test_what_cannot_be_drawn_is_said() -> None:
         arrays((), np.float16, low=1e6, high=1e7)
     with pytest.raises(DtypeError, match="draws floats, got int64"):
         arrays(3, int)
+    for shape in (-1, (2, -1), 3.0, "3", np.ones(3)):
+        with pytest.raises(ParameterError, match="a shape is an integer or a tuple of such, 0 or more, got"):
+            arrays(shape)
+    with pytest.raises(ParameterError, match=r"(?s)programs: 'cumsun' is not one of the operations\n.*cumsum"):
+        programs(operations=["sin", "cumsun"])
+    with pytest.raises(ParameterError, match=r"(?s)programs: 'jit' is not one of the wrappers\n.*in_jit"):
+        programs(wrappers="jit")
+    with pytest.raises(ParameterError, match="programs: steps is 0, depth 1"):
+        programs(steps=0)
 
 
 # -- property tests
@@ -210,6 +219,10 @@ def test_examples_can_be_counted() -> None:
 def test_wrong_use_is_said() -> None:
     with pytest.raises(ArgumentError, match="no type hint says what to draw for x of gate"):
         gradients(gate)
+    with pytest.raises(ArgumentError, match="f has no arguments to draw"):
+        gradients(lambda: 3.0)
+    with pytest.raises(ArgumentError, match="arrays has no arguments to draw"):
+        gradients(arrays)
     with pytest.raises(UsageError):
         gradients(arrays(3))(3.0)  # type: ignore[arg-type]
 

@@ -41,7 +41,7 @@ def known_arch(arch: str) -> str:
     ParameterError
         No architecture that CUDA 13 knows.
     """
-    found = re.fullmatch(r"sm_(\d{2,3})", arch)
+    found = re.fullmatch(r"sm_(\d{2,3})", str(arch))
     older = [n for n in ARCHS if found is not None and n <= int(found[1])]
     if not older:
         raise ParameterError(f"{arch!r:.40} is no GPU that CUDA 13 compiles for", hint='arch="sm_80", or a later one')
