@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib import import_module
 
 SUITES = ("arguments", "depth", "entries", "interrupts", "memory", "processes", "threads")
 
 
-def main() -> None:
-    """Run a suite, print what it did."""
+def main() -> int:
+    """Run a suite, print what it did; the exit status says whether it found a fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.robustness", description=__doc__)
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--minutes", type=float, default=1.0)
@@ -20,7 +21,9 @@ def main() -> None:
     parser.add_argument("--report", default="")
     a = parser.parse_args()
     module = import_module(f"tests.robustness.{a.suite}")
-    print(module.run(a.seed, a.calls, a.minutes, a.first, a.only, a.report))
+    report = module.run(a.seed, a.calls, a.minutes, a.first, a.only, a.report)
+    print(report)
+    return int(bool(report.faults))
 
 
-main()
+sys.exit(main())
