@@ -7,10 +7,12 @@ needs a `Device`, of which there are two: a GPU, and an interpreter of PTX in th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from struct import pack, unpack
 from typing import Any, Protocol
 
+from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.stacks import DESCRIPTION, OUT_OF_MEMORY
 
 
@@ -178,7 +180,7 @@ def run_module(device: Device, handle: Any, module: Any, addresses: Mapping[Any,
         The device has no more memory.
     """
     if not module.heap and not module.checks:
-        Running(device, handle, addresses, 0).run(module.plan)
+        Running(device, handle, addresses, 0, False).run(module.plan)
         return 0
     size = HEAP
     while True:
@@ -187,12 +189,16 @@ def run_module(device: Device, handle: Any, module: Any, addresses: Mapping[Any,
         if module.heap:
             heap = device.allocate(size)
             device.launch(handle, "set_heap", 1, 1, [heap.address, heap.address + size])
-        running = Running(device, handle, addresses, status)
-        running.run(module.plan)
+        with suppress(_Left):
+            Running(device, handle, addresses, status, module.heap).run(module.plan)
         code = int.from_bytes(device.read(status, 8), "little", signed=True)
         if heap is None or code != OUT_OF_MEMORY:
             return code
         size *= 4
+
+
+class _Left(Exception):
+    """A kernel left with a code, and what follows cannot run."""
 
 
 class Running:
@@ -204,10 +210,13 @@ class Running:
         Of every buffer.
     status
         The address of two int64, or 0; what is there ends the run when it is not 0 after a loop's trip.
+    heap
+        Kernels hand pointers on: after one that can leave without having written them, the status is looked at.
     """
 
-    def __init__(self, device: Device, module: Any, addresses: Mapping[Any, int], status: int) -> None:
+    def __init__(self, device: Device, module: Any, addresses: Mapping[Any, int], status: int, heap: bool) -> None:
         self.device, self.module, self.addresses, self.status = device, module, dict(addresses), status
+        self.heap = heap
         self.at: dict[Any, int] = {}
         self.held: list[Any] = []  # memory of stacks, until the run ends
 
@@ -221,6 +230,8 @@ class Running:
         for s in steps:
             if isinstance(s, Run):
                 d.launch(self.module, s.name, s.blocks, s.threads, [self.address(p) for p in s.places])
+                if self.heap and any([p.root is STATUS for p in s.places]) and d.read(self.status, 8) != bytes(8):
+                    raise _Left
             elif isinstance(s, Copy):
                 d.copy(self.address(s.target), self.address(s.source), s.size)
             elif isinstance(s, Fill):

@@ -62,14 +62,17 @@ def _leaf(aval: Stack) -> int:
     return _leaf(aval.elem) if isinstance(aval.elem, Stack) else bytes_of(aval.elem)
 
 
-GROW = """define internal i1 @grow(ptr %description, i64 %rows, i64 %row) #0 {
+GROW = """declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
+
+define internal i1 @grow(ptr %description, i64 %rows, i64 %row) #0 {
 entry:
-  %some = or i64 %row, 1
-  %most = udiv i64 4611686018427387904, %some
-  %many = icmp ugt i64 %rows, %most
+  %product = call { i64, i1 } @llvm.umul.with.overflow.i64(i64 %rows, i64 %row)
+  %bytes = extractvalue { i64, i1 } %product, 0
+  %over = extractvalue { i64, i1 } %product, 1
+  %large = icmp ugt i64 %bytes, 4611686018427387904
+  %many = or i1 %over, %large
   br i1 %many, label %none, label %fit
 fit:
-  %bytes = mul i64 %rows, %row
   %size = add i64 %bytes, 8
   %mp = getelementptr i64, ptr %description, i64 4
   %old = load ptr, ptr %mp
