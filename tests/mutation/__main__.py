@@ -29,7 +29,7 @@ class Report:
     def settled(self, job: Job) -> bool:
         """Whether an earlier run caught it."""
         d = self.known.get((job.where, job.text, job.slots[0]))
-        if d is None or d["outcome"] in ("survived", "hung"):
+        if d is None or d["outcome"] in ("survived", "hung", "crashed"):
             return False
         job.outcome, job.killer = d["outcome"], d["killer"]
         return True
@@ -37,7 +37,7 @@ class Report:
     def one(self, done: int, total: int, job: Job, seconds: float) -> None:
         """A mutant has ended."""
         if job.outcome == "survived":
-            how = f"{job.killers} tests" if job.killers else "no test reaches it"
+            how = job.killer or f"{job.killers} tests" if job.killers else "no test reaches it"
             print(f"SURVIVED {', '.join(job.slots[:4])}  {job.where}  {job.text}  ({how})", flush=True)
         if done % 50 == 0 or done == total:
             print(f"{done} of {total} mutants, {seconds:.0f} s of a processor", flush=True)

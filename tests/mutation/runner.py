@@ -279,7 +279,9 @@ def judge(jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, childr
             yield job, lambda j=job, ks=killers: _mutant(j, [items[k] for k in ks]), 20 + 5 * seconds
 
     for done, (job, answer, status) in enumerate(children.run(tasks()), 1):
-        if answer is None:
+        if answer is None and not os.WIFSIGNALED(status):
+            job.outcome, job.killer = "survived", f"the mutation test itself failed: {status}"
+        elif answer is None:
             job.outcome = "hung" if os.WIFSIGNALED(status) and os.WTERMSIG(status) in TIMERS else "crashed"
             job.killer = f"status {status}"
         else:
@@ -367,8 +369,8 @@ class Mutation:
         cache = Path(self.options.coverage) if self.options.coverage else None
         if cache is not None and cache.exists():
             data = json.loads(cache.read_text())
-            self.coverage.seconds.update(data["seconds"])
-            self.coverage.reached.update(data["reached"])
+            self.coverage.seconds.update({k: v for k, v in data["seconds"].items() if k in items})
+            self.coverage.reached.update({h: [k for k in ks if k in items] for h, ks in data["reached"].items()})
             self.coverage.failed = data["failed"]
         new = [item for item in tests if item.nodeid not in self.coverage.seconds]
         if new:
