@@ -37,7 +37,7 @@ KILLERS = ("tests/ops", "tests/transforms", "tests/api", "tests/lax", "tests/con
            "tests/numpy/test_derivatives.py", "tests/test_implicit.py", "tests/test_extend.py")  # fmt: skip
 GOLDEN = "test_golden"
 SECONDS = 6.0  # of killers for one mutant
-IDLE = 25  # tests after which a fault around a slot that never changed anything is no mutant
+IDLE = 12  # tests after which a fault around a slot that never changed anything is no mutant
 TIMERS = (signal.SIGPROF, signal.SIGALRM)
 MEMORY = 6 * 2**30
 
@@ -386,10 +386,13 @@ class Mutation:
         only = self.options.only
         if only:
             jobs = [j for j in jobs if any(o in j.where or any(s.startswith(o) for s in j.slots) for o in only)]
-        jobs = by_turns(jobs)
-        self.jobs = jobs if self.options.equivalent else [j for j in jobs if j.identity not in EQUIVALENT]
+        self.jobs = by_turns(jobs)
         report = self.options.report
-        judge([j for j in self.jobs if not report.settled(j)], items, self.coverage, children, report.one)
+        todo = [j for j in self.jobs if not report.settled(j)]
+        if not self.options.equivalent:
+            for job in todo:
+                job.outcome = "equivalent" if job.identity in EQUIVALENT else ""
+        judge([j for j in todo if not j.outcome], items, self.coverage, children, report.one)
 
 
 def run(options: Any) -> Mutation:
