@@ -36,6 +36,7 @@ REPO = Path(__file__).resolve().parents[2]
 KILLERS = ("tests/ops", "tests/transforms", "tests/api", "tests/lax", "tests/control", "tests/core",
            "tests/numpy/test_derivatives.py", "tests/test_implicit.py", "tests/test_extend.py")  # fmt: skip
 GOLDEN = "test_golden"
+TRAITS = "tests/transforms/test_mask.py"  # how structural zeros go through: read there, with no rule called
 SECONDS = 6.0  # of killers for one mutant
 IDLE = 12  # tests after which a fault around a slot that never changed anything is no mutant
 TIMERS = (signal.SIGPROF, signal.SIGALRM)
@@ -303,7 +304,8 @@ def killers_of(job: Job, coverage: Coverage, proven: dict[str, None]) -> list[st
     count: dict[str, int] = defaultdict(int)  # by turns from all functions of tests, since their cases are alike
     reached = coverage.reached.get(job.hit, ())
     if zeros:
-        reached = {*reached, *coverage.reached.get(job.hit.replace(".jvp", ".transpose"), ())}
+        traits = [test for test in coverage.seconds if test.startswith(TRAITS)]
+        reached = {*reached, *coverage.reached.get(job.hit.replace(".jvp", ".transpose"), ()), *traits}
     tests = sorted(reached, key=coverage.seconds.__getitem__)
     for test in tests:
         function = test.partition("[")[0]
@@ -313,7 +315,11 @@ def killers_of(job: Job, coverage: Coverage, proven: dict[str, None]) -> list[st
     def order(test: str) -> Any:
         function, _, inside = test.partition("[")
         own = any([inside.startswith((n + "-", n + "]", n + "(", n + "[")) or f"-{n}-" in inside for n in names])
-        about = zeros and ("structural_zeros" in function or function.endswith(("_at_special_points", "_points")))
+        about = zeros and (
+            function.startswith(TRAITS)
+            or "structural_zeros" in function
+            or function.endswith(("_at_special_points", "_points"))
+        )
         return GOLDEN in test, test not in proven, not about, not own, rank[test], coverage.seconds[test]
 
     found, total = [], 0.0
