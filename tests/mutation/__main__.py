@@ -38,9 +38,9 @@ class Report:
 
     def one(self, done: int, total: int, job: Job, seconds: float) -> None:
         """A mutant has ended."""
-        if job.outcome == "survived":
+        if job.outcome in ("survived", "hung"):
             how = job.killer or f"{job.killers} tests" if job.killers else "no test reaches it"
-            print(f"SURVIVED {', '.join(job.slots[:4])}  {job.where}  {job.text}  ({how})", flush=True)
+            print(f"{job.outcome.upper()} {', '.join(job.slots[:4])}  {job.where}  {job.text}  ({how})", flush=True)
         if done % 50 == 0 or done == total:
             print(f"{done} of {total} mutants, {seconds:.0f} s of a processor", flush=True)
         if self.path is not None:

@@ -277,7 +277,7 @@ def judge(jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, childr
             killers = killers_of(job, coverage, proven[job.hit])
             seconds = sum([coverage.seconds[k] for k in killers])
             job.killers = len(killers)
-            yield job, lambda j=job, ks=killers: _mutant(j, [items[k] for k in ks]), 20 + 5 * seconds
+            yield job, lambda j=job, ks=killers: _mutant(j, [items[k] for k in ks]), 10 + 4 * seconds
 
     for done, (job, answer, status) in enumerate(children.run(tasks()), 1):
         if answer is None and not os.WIFSIGNALED(status):
@@ -350,7 +350,9 @@ class Mutation:
             "mutation", settings.get_profile("funcgrad"), database=None, phases=(Phase.explicit, Phase.generate)
         )
         settings.load_profile("mutation")
-        os.environ["FUNCGRAD_CACHE_DIR"] = tempfile.mkdtemp(prefix="mutation")  # what is not mutated compiles once
+        kept: Path | None = self.options.coverage
+        folder = kept.with_suffix(".compiled") if kept is not None else tempfile.mkdtemp(prefix="mutation")
+        os.environ["FUNCGRAD_CACHE_DIR"] = str(folder)  # what is not mutated compiles once
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
@@ -372,7 +374,7 @@ class Mutation:
         found = source.targets()
         transforms = source.transform_targets()
         everything = {**found, **transforms}
-        cache = Path(self.options.coverage) if self.options.coverage else None
+        cache: Path | None = self.options.coverage
         if cache is not None and cache.exists():
             data = json.loads(cache.read_text())
             self.coverage.seconds.update({k: v for k, v in data["seconds"].items() if k in items})
