@@ -36,6 +36,10 @@ class Report:
         job.outcome, job.killer = d["outcome"], d["killer"]
         return True
 
+    def seen(self, job: Job) -> bool:
+        """Whether it was judged before."""
+        return (job.where, job.text, job.slots[0]) in self.known
+
     def one(self, done: int, total: int, job: Job, seconds: float) -> None:
         """A mutant has ended."""
         if job.outcome in ("survived", "hung"):

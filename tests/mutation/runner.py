@@ -396,7 +396,7 @@ class Mutation:
             jobs = [j for j in jobs if any(o in j.where or any(s.startswith(o) for s in j.slots) for o in only)]
         self.jobs = by_turns(jobs)
         report = self.options.report
-        todo = [j for j in self.jobs if not report.settled(j)]
+        todo = sorted([j for j in self.jobs if not report.settled(j)], key=report.seen)  # what is slow comes last
         if not self.options.equivalent:
             for job in todo:
                 job.outcome = "equivalent" if job.identity in EQUIVALENT else ""
