@@ -20,6 +20,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "('length', 'test', 'reverse', 'snapshots')  →  ('length', 'reverse', 'test', 'snapshots')",
     ): "parameters have names, and no order",
     (
+        "control/loop_reverse.py:_remembered_turn",
+        "('loop transpose', linear, given, consts, carry)  →  ('loop transpose', linear, given, carry, consts)",
+    ): "a key that says the same",
+    (
         "ops/positions.py:within",
         "(ge(index, 0), lt(index, n))  →  (lt(index, n), ge(index, 0))",
     ): "both must hold, in any order",
