@@ -29,8 +29,6 @@ from funcgrad.core.check import checked
 from funcgrad.core.ir import Aval, Equation, Program, Stack, Var, make_aval
 from funcgrad.core.links import fixpoint
 from funcgrad.core.primitive import Flags
-from funcgrad.core.stacked import Stacked
-from funcgrad.core.trace import Tracer
 from funcgrad.ops.arithmetic import add, mul, select, sub
 from funcgrad.ops.comparison import eq, lt
 from funcgrad.ops.extrema import maximum, minimum
@@ -128,7 +126,7 @@ def reach(
     consts = len(given) - rows
     kept = [element(x, 0, top) for x in state[4:]]
     q = element(at, 0, top)
-    avals = lambda items: [type_of(x) for x in items]
+    avals = lambda items: [aval_of(x) for x in items]
 
     def advance(j: Any, q: Any, n: Any, *rest: Any) -> list[Any]:
         trip = add(q, j)
@@ -172,11 +170,6 @@ def initial(n: Any, carry: Sequence[Any], places: int) -> list[Any]:
     return [ZERO, *numbers, *arrays]
 
 
-def type_of(x: Any) -> Aval:
-    """The type of an operand, of a stack too."""
-    return x.aval if type(x) in (Tracer, Stacked) else aval_of(x)
-
-
 def backward(
     turned: Program,
     program: Program,
@@ -212,7 +205,7 @@ def backward(
         carry, state = reach(program, trip, state, [*fixed, *arrays], len(arrays), n, reverse)
         return [*state, *apply(turned, i, *fixed, *sums, *elements, *carry, *own)]
 
-    avals = [type_of(x) for g in groups[:5] for x in g] + [elem_of(type_of(x)) for g in groups[5:] for x in g]
+    avals = [aval_of(x) for g in groups[:5] for x in g] + [elem_of(aval_of(x)) for g in groups[5:] for x in g]
     body = assemble(turned.name, [INDEX, *avals], function)
     form = {"length": params["length"], "reverse": not reverse, "snapshots": places}
     return loop(body, n, given, [*state, *sums], [*rows, *cts], **form)[len(state) :]

@@ -140,8 +140,6 @@ def _select_abstract(condition: Aval, x: Aval, y: Aval) -> tuple[Aval]:
 def _select_jvp(primal: Any, primals: Any, tangents: Any) -> Any:
     c, x, y = primals
     _, x_dot, y_dot = tangents
-    if x_dot is None and y_dot is None:
-        return primal(), (None,)
     x_dot = zeros_of(x) if x_dot is None else x_dot
     y_dot = zeros_of(y) if y_dot is None else y_dot
     return primal(), (select(c, x_dot, y_dot),)

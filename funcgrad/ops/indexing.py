@@ -442,8 +442,6 @@ def _extreme_jvp(primal: Any, primals: Any, tangents: Any, *, mode: str) -> Any:
     outs = primal()
     x, u, *indices = primals
     x_dot, u_dot, *_ = tangents
-    if x_dot is None and u_dot is None:
-        return outs, (None,)
     x_hit, u_hit = attains(x, outs[0]), attains(u, _taken(outs[0], indices, mode))
 
     def added(a: Any, b: Any) -> Any:

@@ -80,7 +80,7 @@ def convert_p_bind(x: Any, dtype: Dtype) -> tuple[Any]:
 
 def _convert_jvp(primal: Any, primals: Any, tangents: Any, *, dtype: Dtype, weak: bool) -> Any:
     outs = primal()
-    if tangents[0] is None or not is_inexact(dtype):
+    if not is_inexact(dtype):
         return outs, (None,)
     return outs, (convert(tangents[0], dtype),)
 

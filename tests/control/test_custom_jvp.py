@@ -267,6 +267,24 @@ def test_what_is_captured_is_differentiated(applies_itself: bool, compiled: bool
     np.testing.assert_allclose(jit(jacfwd(jacfwd(f)))(0.7), EXACT[2](0.7), rtol=1e-13)
 
 
+def test_what_is_captured_moves_alone() -> None:
+    def outer(x: Any) -> Any:
+        @fg.custom_jvp
+        def f(a: Any) -> Any:
+            return a * np.sin(x)
+
+        @f.defjvp
+        def rule(primals: Any, tangents: Any) -> Any:
+            raise AssertionError("its argument does not move")
+
+        return f(3.0)
+
+    y, y_dot = fg.jvp(outer, (0.7,), (1.0,))
+    np.testing.assert_allclose([y, y_dot], [3 * np.sin(0.7), 3 * np.cos(0.7)], rtol=1e-15)
+    np.testing.assert_allclose(fg.jit(fg.grad(outer))(0.7), 3 * np.cos(0.7), rtol=1e-15)
+    np.testing.assert_allclose(twice(outer)(0.7), -3 * np.sin(0.7), rtol=1e-15)
+
+
 def test_a_rule_that_applies_itself_inside_jit_and_vmap() -> None:
     def outer(x: Any) -> Any:
         @fg.custom_jvp

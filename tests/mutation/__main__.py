@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tests.mutation.runner import KILLERS, Job, Mutation, run
+from tests.mutation.targets import filled
 
 FIELDS = ("where", "text", "slots", "kind", "outcome", "killer")
 
@@ -34,11 +36,15 @@ class Report:
         job.outcome, job.killer = d["outcome"], d["killer"]
         return True
 
+    def seen(self, job: Job) -> bool:
+        """Whether it was judged before."""
+        return (job.where, job.text, job.slots[0]) in self.known
+
     def one(self, done: int, total: int, job: Job, seconds: float) -> None:
         """A mutant has ended."""
-        if job.outcome == "survived":
+        if job.outcome in ("survived", "hung"):
             how = job.killer or f"{job.killers} tests" if job.killers else "no test reaches it"
-            print(f"SURVIVED {', '.join(job.slots[:4])}  {job.where}  {job.text}  ({how})", flush=True)
+            print(f"{job.outcome.upper()} {', '.join(job.slots[:4])}  {job.where}  {job.text}  ({how})", flush=True)
         if done % 50 == 0 or done == total:
             print(f"{done} of {total} mutants, {seconds:.0f} s of a processor", flush=True)
         if self.path is not None:
@@ -46,28 +52,55 @@ class Report:
                 f.write(json.dumps({k: getattr(job, k) for k in FIELDS}) + "\n")
 
 
+SURE = 5  # faults at least, of each of these slots alone
+OWN = ("jvp", "transpose", "batch", "split")
+
+
+def counted(jobs: Iterable[Job]) -> Counter[str]:
+    """How many were made that change something, and how they ended."""
+    c = Counter([job.outcome for job in jobs])
+    ended = {"killed": c["killed"] + c["crashed"] + c["hung"], "equivalent": c["equivalent"], "survived": c["survived"]}
+    return Counter({"made": sum(ended.values()), **ended, "idle": c["idle"]})
+
+
+def line(name: str, c: Counter[str]) -> str:
+    """A row of the table."""
+    return f"{name:36}" + "".join([f" {k} {c[k]:4} " for k in ("made", "killed", "equivalent", "survived", "idle")])
+
+
 def table(m: Mutation) -> None:
     """What was made of each slot and how it ended."""
-    per: dict[str, Counter[str]] = defaultdict(Counter)
+    per: dict[str, list[Job]] = defaultdict(list)
     for job in m.jobs:
         for slot in job.slots:
-            per[slot][job.outcome] += 1
-            per[slot]["own"] += job.kind in ("wrapper", "zeros") or len(job.slots) == 1
-    for slot, c in per.items():
-        made = sum([n for k, n in c.items() if k not in ("own", "idle")])
-        killed = c["killed"] + c["crashed"] + c["hung"]
-        print(f"{slot:36} made {made:4}  killed {killed:4}  survived {c['survived']:3}  equivalent {c['equivalent']:3}")
+            per[slot].append(job)
+    for slot, jobs in per.items():
+        print(line(slot, counted(jobs)))
+
+
+def kind_of(job: Job) -> str:
+    """The kind of slot where it is, or the transforms."""
+    return "transforms" if job.kind == "transform" else job.slots[0].rpartition(".")[2]
 
 
 def totals(m: Mutation) -> None:
     """By kind of slot, each mutant counted once."""
-    per: dict[str, Counter[str]] = defaultdict(Counter)
+    print()
+    for kind in dict.fromkeys(map(kind_of, m.jobs)):
+        slots = {job.slots[0] for job in m.jobs if kind_of(job) == kind}
+        print(line(f"{kind} ({len(slots)} slots)", counted([j for j in m.jobs if kind_of(j) == kind])))
+    print(line("all", counted(m.jobs)))
+
+
+def fewest(m: Mutation) -> tuple[int, list[str]]:
+    """The smallest number of faults that a slot alone has and that do change something; and the slots with so many."""
+    count = {f"{name}.{slot}": 0 for name, slot in filled() if slot in OWN}
     for job in m.jobs:
-        kind = job.slots[0].rpartition(".")[2] if job.kind != "transform" else "transforms"
-        per[kind][job.outcome] += 1
-        per["all"][job.outcome] += 1
-    for kind, c in per.items():
-        print(f"{kind:12}", dict(c))
+        if len(job.slots) == 1 and job.outcome in ("killed", "crashed", "hung", "survived"):
+            count[job.slots[0]] = count.get(job.slots[0], 0) + 1
+    count = {slot: n for slot, n in count.items() if slot.rpartition(".")[2] in OWN}
+    least = min(count.values())
+    return least, [slot for slot, n in count.items() if n == least]
 
 
 def main() -> int:
@@ -75,7 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.mutation")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="primitives, slots or files")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--each", type=int, default=12, help="faults in the source of one function")
+    parser.add_argument("--each", type=int, default=5, help="faults in the source of one function")
     parser.add_argument("--report", type=Path, help="write all mutants there, a line of JSON each")
     parser.add_argument("--resume", action="store_true", help="do not run again what was caught in the report")
     parser.add_argument("--coverage", type=Path, help="which test reaches what: read it there, or write it")
@@ -89,7 +122,10 @@ def main() -> int:
         print("the suite does not pass without mutants:", *m.coverage.failed, sep="\n  ")
     table(m)
     totals(m)
-    return int(any([j.outcome == "survived" for j in m.jobs]) or bool(m.coverage.failed))
+    least, slots = fewest(m)
+    print(f"\nat least {least} faults of every slot that change something ({', '.join(slots[:4])})")
+    few = least < SURE and not options.only
+    return int(few or any([j.outcome == "survived" for j in m.jobs]) or bool(m.coverage.failed))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,18 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "i if k == axis else np.int64(0)  →  i",
     ): "along the other axes the window is as long as the axis, and any start is clipped to 0",
     (
+        "ops/indexing.py:_winners",
+        "1  →  0",
+    ): "a single update is the last one at its place, and that of a place outside has no cotangent",
+    (
+        "control/loop.py:form",
+        "('length', 'test', 'reverse', 'snapshots')  →  ('length', 'reverse', 'test', 'snapshots')",
+    ): "parameters have names, and no order",
+    (
+        "control/loop_reverse.py:_remembered_turn",
+        "('loop transpose', linear, given, consts, carry)  →  ('loop transpose', linear, given, carry, consts)",
+    ): "a key that says the same",
+    (
         "ops/positions.py:within",
         "(ge(index, 0), lt(index, n))  →  (lt(index, n), ge(index, 0))",
     ): "both must hold, in any order",

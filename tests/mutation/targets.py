@@ -160,7 +160,7 @@ def transform_targets() -> dict[Key, Target]:
             if isinstance(f, type):
                 functions = [g for g in vars(f).values() if isinstance(g, types.FunctionType)]
             for g in functions:
-                node = node_of(g.__code__) if g.__module__ == module.__name__ else None
+                node = node_of(g.__code__) if g.__code__.co_filename == module.__file__ else None
                 if node is not None:
                     key = (*_key(g.__code__)[:2], f"{g.__code__.co_qualname}:{node.col_offset}")
                     found[key] = Target(key, node, [g], [f"transforms.{name}"])

@@ -19,7 +19,7 @@ from funcgrad.control.assemble import zero
 from funcgrad.core.ir import Stack
 from funcgrad.core.primitive import Linear, Primitive, registry
 from funcgrad.core.trace import bind1
-from funcgrad.ops.op import aval_of, full_like
+from funcgrad.ops.op import Op, aval_of, full_like
 
 Rule = Callable[..., Any]
 applied = [0]
@@ -358,14 +358,22 @@ SPLIT: dict[str, Callable[[Rule], Rule]] = {
 WRAPPERS = {"jvp": JVP, "transpose": TRANSPOSE, "batch": BATCH, "split": SPLIT}
 
 
+OF_RESULTS = {"tangents of the results swapped", "a cotangent of the results forgotten",
+              "cotangents of the results swapped"}  # fmt: skip
+OF_OPERANDS = {"a tangent forgotten", "another tangent forgotten", "tangents of the operands swapped"}
+
+
 def wrappers_of(name: str, slot: str) -> dict[str, Callable[[Rule], Rule]]:
-    """The faults that may be put around a slot."""
+    """The faults that may be put around a slot; none that needs two operands or two results, where there is one."""
     op = registry[name]
     if slot == "jvp" and getattr(op, "no_derivative", ""):
         return NO_JVP
+    faults = WRAPPERS.get(slot, {})
     if slot == "jvp" and any(getattr(op, "differentiable", ())) and not op.has("transpose"):
-        return JVP | SECOND_ORDER
-    return WRAPPERS.get(slot, {})
+        faults = faults | SECOND_ORDER
+    one = OF_RESULTS if isinstance(op, Op) else set()
+    one = one | (OF_OPERANDS if len(getattr(op, "differentiable", ())) == 1 else set())
+    return {fault: make for fault, make in faults.items() if fault not in one}
 
 
 def wrap(name: str, slot: str, fault: str) -> Callable[[], None]:

@@ -180,6 +180,16 @@ def test_the_product_rule_at_zeros() -> None:
     np.testing.assert_array_equal(fg.grad(fnp.prod)(np.array([0.0, 2.0, 3.0])), [6, 0, 0])
 
 
+@pytest.mark.parametrize("dtype", [int, np.uint8, bool])
+def test_whole_numbers_on_the_way_have_derivative_zero(dtype: Any) -> None:
+    f = lambda x: x.astype(dtype).astype(float) * x**2
+    x = np.array([2.75, 0.5])
+    whole = x.astype(dtype).astype(float)
+    np.testing.assert_array_equal(fg.jvp(f, (x,), (np.array([3.0, 5.0]),))[1], whole * 2 * x * [3.0, 5.0])
+    np.testing.assert_array_equal(fg.grad(lambda x: f(x).sum())(x), whole * 2 * x)
+    np.testing.assert_array_equal(fg.jit(fg.hessian(lambda x: f(x).sum()))(x), np.diag(whole * 2))
+
+
 def test_weak_arguments() -> None:
     assert fg.grad(lambda x: x**2 * 3)(2.0) == 12.0
     assert fg.grad(lambda x: (x * np.float32(2)) ** 2)(np.float32(1.5)).dtype == np.float32

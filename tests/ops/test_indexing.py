@@ -334,6 +334,19 @@ def test_clipped_windows_move_until_they_fit() -> None:
         np.testing.assert_array_equal(found, x[first : first + 2])
 
 
+def test_a_window_that_all_rows_share_stays_a_window() -> None:
+    x, u = np.ones((4, 5)), np.zeros((4, 2))
+    take, put = (
+        lambda x: dynamic_slice(x, np.int64(1), sizes=(2,)),
+        lambda x, u: dynamic_update_slice(x, u, np.int64(1)),
+    )
+    for f, args, name in ((take, (x,), "dynamic_slice"), (put, (x, u), "dynamic_update_slice")):
+        program = fg.make_program(fg.vmap(f))(*args)
+        assert [e.primitive.name for e in program.equations if e.primitive.name not in ("transpose", "broadcast")] == [
+            name
+        ]
+
+
 def test_positions_are_checked_once() -> None:
     f = lambda x, i: total(mul(gather(x, i), gather(x, i)))
     text = str(fg.make_program(fg.grad(lambda x, i: total(gather(x, i))))(np.ones(3), np.array([0, 2])))

@@ -151,6 +151,29 @@ def test_rules_of_an_elementwise_op(name: str, dtype: Any, shape: tuple[int, ...
     check_rules(apply(name), *points(name, shape, dtype, 3), oracle=oracle)
 
 
+JUMPS = {
+    "f": np.array([[np.nan, -1.5, 0.0], [2.0, np.inf, -1.5], [-0.5, 1.0, -np.inf], [3.0, -0.0, 2.0]]),
+    "i": np.array([[3, 1, 0], [2, 7, 5], [0, 4, 1], [1, 2, 6]]),
+    "b": np.array([[True, False, False], [False, True, True], [True, True, False], [True, False, True]]),
+}
+
+
+@pytest.mark.parametrize("name", [n for n in ELEMENTWISE if OPS[n].no_derivative or not all(OPS[n].differentiable)])
+def test_rows_that_jump(name: str) -> None:
+    """Rows that are near to each other, as above, have equal results here; these have not."""
+    x, *rest = [
+        np.roll(JUMPS[next(k for k in "fib" if k in OPS[name].dtypes)], i, (0, 1)) for i in range(arity(OPS[name]))
+    ]
+    expected = evaluate(name, x, *rest)
+    for axis in (0, 1):
+        rows = np.moveaxis(expected, axis, 0)
+        np.testing.assert_array_equal(fg.vmap(apply(name), axis)(x, *rest), rows)
+        shared = [y.take(0, axis) for y in rest]
+        mixed = fg.vmap(apply(name), (axis, *[None] * len(rest)))(x, *shared)
+        one = [np.broadcast_to(np.expand_dims(y, axis), x.shape) for y in shared]
+        np.testing.assert_array_equal(mixed, np.moveaxis(evaluate(name, x, *one), axis, 0))
+
+
 def forward(f: Callable[..., Any], i: int) -> Callable[..., Any]:
     """The derivative of an elementwise function in operand `i`, element by element, by forward mode."""
 
