@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("FUNCGRAD_CHECK", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ["FUNCGRAD_CACHE_DIR"] = ""  # what is tested is compiled
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # what a shell starts in the background ignores Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import HealthCheck, settings

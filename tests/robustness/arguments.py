@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 REPO = Path(__file__).resolve().parents[2]
+PACKAGE = f"{REPO / 'funcgrad'}/"
 LONG, HANGS = 5.0, 60.0
 MEMORY = 3 * 2**30
 ALLOWED: tuple[type[BaseException], ...] = (
@@ -170,11 +171,11 @@ def place(error: BaseException) -> tuple[str, str] | None:
     if frames and frames[-1].filename.endswith("robustness/zoo.py"):
         return None
     users = [i for i, f in enumerate(frames) if "/robustness/" in f.filename]
-    ours = [f for f in frames[users[-1] if users else 0 :] if "/funcgrad/" in f.filename]
+    ours = [f for f in frames[users[-1] if users else 0 :] if f.filename.startswith(PACKAGE)]
     if not ours:
         return None
     last = ours[-1]
-    return f"{last.filename.rsplit('/funcgrad/', 1)[1]}:{last.lineno}", last.line or ""
+    return f"{last.filename.removeprefix(PACKAGE)}:{last.lineno}", last.line or ""
 
 
 def judged(error: BaseException) -> str | None:
@@ -371,7 +372,7 @@ def _supervised(report: Report, seed: int, k: int, count: int, page: str, lines:
         report.killed += code != 3
         errors.seek(0)
         text = errors.read()  # of a crash: the stack, innermost frame first
-        alone = "/robustness/" in text and "/funcgrad/" not in text.split("/robustness/")[0]
+        alone = "/robustness/" in text and PACKAGE not in text.split("/robustness/")[0]
         if code != 3 and alone:
             report.others += 1
         elif code != 3:
