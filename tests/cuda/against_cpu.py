@@ -25,8 +25,8 @@ from tests.rule_checker import TOLERANCES, same_bits
 
 ARCHS = ("sm_75", "sm_80", "sm_90")
 REORDERED = {"reduce", "cumulative", "scatter", "dot"}  # kinds whose inexact ones add in another order on a GPU
-DOUBLE = {"pow", "erfinv", "linear_recurrence", "sin", "cos", "tan"}
-"""What computes in float64 for float32, as on the CPU; sin, cos and tan for large angles only."""
+DOUBLE = {"pow", "erfinv", "linear_recurrence", "sinc", "sin", "cos", "tan"}
+"""What computes in float64 for float32, as on the CPU: sin, cos and tan for large angles, sinc for its derivatives."""
 DIVIDE = {"floor_divide", "remainder", "fmod", "lcm", "gcd"}
 Function = Callable[..., Any]
 

@@ -227,7 +227,7 @@ def test_control(dtype: str, arch: str) -> None:
         "small scan, gradient": (fg.grad(lambda x: lax.scan(lambda c, r: (np.sin(c + r), c), x[0], x)[0]), (v,)),
         "branches": (lambda p, x: lax.cond(p, lambda x: x @ x.T, lambda x: x[:, :40] * 2, x), (np.True_, m)),
         "branches of numbers": (lambda p, x: lax.cond(p, np.sin, np.cos, x), (np.False_, v[0])),
-        "fori": (lambda x: lax.fori_loop(0, 3, lambda i, c: c * 2 + i, x), (m,)),
+        "fori": (lambda x: lax.fori_loop(0, 3, lambda i, c: c * 2 + i.astype(dtype), x), (m,)),
         "map": (lambda x: lax.map(lambda r: np.cumsum(r)[-1], x), (m[:, :5],)),
     }
     for f, args in list(programs.values())[:: 1 if arch != "sm_80" else 2]:
