@@ -160,6 +160,18 @@ def test_rows_of_a_tangent_have_rows_of_cotangents(dims: tuple[int | None, int |
     np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
+def test_each_result_has_its_own_cotangent() -> None:
+    @fg.custom_vjp
+    def f(x: Any) -> Any:
+        return x * x, np.sin(x)
+
+    f.defvjp(lambda x: (f(x), x), lambda x, cts: (cts[0] * 2 * x + cts[1] * np.cos(x),))
+    back = fg.vjp(f, 0.5)[1]
+    np.testing.assert_allclose(back((3.0, 5.0))[0], 3.0 + 5.0 * np.cos(0.5), rtol=1e-15)
+    rows = fg.vmap(lambda x: fg.grad(lambda x: f(x)[0] + 7 * f(x)[1])(x))(X)
+    np.testing.assert_allclose(rows, 2 * X + 7 * np.cos(X), rtol=1e-15)
+
+
 def test_pytrees_integers_and_none() -> None:
     @fg.custom_vjp
     def f(p: Any, n: Any, q: Any) -> Any:

@@ -21,6 +21,7 @@ from funcgrad.core.ir import Stack
 from funcgrad.core.primitive import Linear, Primitive, registry
 from funcgrad.core.trace import bind1
 from funcgrad.ops.op import Op, aval_of, full_like
+from tests.mutation.targets import refuses
 
 Rule = Callable[..., Any]
 applied = [0]
@@ -384,6 +385,8 @@ OF_OPERANDS = {"a tangent forgotten", "another tangent forgotten", "tangents of 
 def wrappers_of(name: str, slot: str) -> dict[str, Callable[[Rule], Rule]]:
     """The faults that may be put around a slot; none that needs two operands or two results, where there is one."""
     op = registry[name]
+    if refuses(name, slot):
+        return {}
     if slot == "jvp" and getattr(op, "no_derivative", ""):
         return NO_JVP
     faults = WRAPPERS.get(slot, {})
