@@ -379,7 +379,8 @@ WRAPPERS = {"jvp": JVP, "transpose": TRANSPOSE, "batch": BATCH, "split": SPLIT}
 
 OF_RESULTS = {"tangents of the results swapped", "a cotangent of the results forgotten",
               "cotangents of the results swapped"}  # fmt: skip
-OF_OPERANDS = {"a tangent forgotten", "another tangent forgotten", "tangents of the operands swapped"}
+FORGOTTEN = ("a tangent forgotten", "another tangent forgotten")  # of the first operand, of the second
+OF_OPERANDS = {*FORGOTTEN, "tangents of the operands swapped"}
 
 
 def wrappers_of(name: str, slot: str) -> dict[str, Callable[[Rule], Rule]]:
@@ -395,7 +396,9 @@ def wrappers_of(name: str, slot: str) -> dict[str, Callable[[Rule], Rule]]:
     if slot == "jvp" and any(getattr(op, "differentiable", ())) and not op.has("transpose"):
         faults = faults | SECOND_ORDER
     one = OF_RESULTS if isinstance(op, Op) else set()
-    one = one | (OF_OPERANDS if len(getattr(op, "differentiable", ())) == 1 else set())
+    moves = getattr(op, "differentiable", ())
+    one = one | (OF_OPERANDS if len(moves) == 1 else set())
+    one = one | {fault for fault, flag in zip(FORGOTTEN, moves, strict=False) if not flag}
     return {fault: make for fault, make in faults.items() if fault not in one}
 
 
