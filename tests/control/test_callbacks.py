@@ -608,3 +608,9 @@ def test_a_nan_of_a_callback_names_its_function() -> None:
     f = fg.jit(lambda x: fg.pure_callback(broken, fg.ShapeDtypeStruct((), float), x))
     with fg.debug_nans(), pytest.raises(NanError, match=r"callback broken: the result is NaN for 1\.0"):
         f(1.0)
+
+
+def test_an_integer_result_has_no_tangent() -> None:
+    whole = lambda x: fg.pure_callback(lambda x: np.int64(np.floor(x)), fg.ShapeDtypeStruct((), int), x)
+    f = lambda x: whole(x).astype(float) * x
+    assert fg.jvp(f, (2.5,), (3.0,))[1] == 6.0 and fg.grad(f)(2.5) == 2.0

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 import funcgrad as fg
+from funcgrad.core.evaluate import evaluate
+from funcgrad.transforms.batch import batch
+from funcgrad.transforms.transpose import transpose
 
 X = np.array([0.3, -1.2, 2.5])
 
@@ -132,6 +135,41 @@ def test_forward_mode_is_refused() -> None:
             call()
         assert "at test_custom_vjp.py" in str(caught.value)
     assert fg.jvp(lambda x: f(fg.stop_gradient(x), 2.0) * x, (1.0,), (1.0,))[1] == np.sin(1.0) * 2.0
+
+
+@pytest.mark.parametrize("dims", [(0, 0), (1, 1), (1, 0), (0, None), (None, 0), (None, 1)])
+def test_rows_of_a_tangent_have_rows_of_cotangents(dims: tuple[int | None, int | None]) -> None:
+    """The Program of a tangent, batched and then transposed: what a tangent shared by all rows gets is their sum."""
+
+    @fg.custom_vjp
+    def f(x: Any) -> Any:
+        return np.stack([x[0] * x[1], np.sin(x[0]), x[1]])
+
+    def backward(x: Any, ct: Any) -> Any:
+        return (np.stack([ct[0] * x[1] + ct[1] * np.cos(x[0]), ct[0] * x[0] + ct[2]]),)
+
+    f.defvjp(lambda x: (f(x), x), backward)
+    x, v, ct = np.array([[0.5, -1.0], [2.0, 0.25], [1.5, 3.0]]), np.ones((3, 2)), np.arange(9.0).reshape(3, 3)
+    program = fg.make_program(lambda x, v: fg.jvp(f, (x,), (v,))[1])(x[0], v[0])
+    batched, out_dims = batch(program, 3, dims)
+    back, _ = transpose(batched, (False, True), (True,))
+    place = lambda a, d: a[0] if d is None else np.moveaxis(a, 0, d)
+    (found,) = evaluate(back, [place(x, dims[0]), place(ct, out_dims[0])])
+    rows = [fg.vjp(f, x[0 if dims[0] is None else r])[1](ct[r])[0] for r in range(3)]
+    expected = np.sum(rows, 0) if dims[1] is None else np.stack(rows, dims[1])
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_each_result_has_its_own_cotangent() -> None:
+    @fg.custom_vjp
+    def f(x: Any) -> Any:
+        return x * x, np.sin(x)
+
+    f.defvjp(lambda x: (f(x), x), lambda x, cts: (cts[0] * 2 * x + cts[1] * np.cos(x),))
+    back = fg.vjp(f, 0.5)[1]
+    np.testing.assert_allclose(back((3.0, 5.0))[0], 3.0 + 5.0 * np.cos(0.5), rtol=1e-15)
+    rows = fg.vmap(lambda x: fg.grad(lambda x: f(x)[0] + 7 * f(x)[1])(x))(X)
+    np.testing.assert_allclose(rows, 2 * X + 7 * np.cos(X), rtol=1e-15)
 
 
 def test_pytrees_integers_and_none() -> None:

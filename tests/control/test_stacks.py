@@ -106,6 +106,13 @@ def test_lengths_of_rows(depth: int, d: int) -> None:
     rows_of(assemble("f", [TYPES[depth]], lambda x: [bind1(length_p, x)]), [stacks(depth, d)], (d,))
 
 
+def test_a_length_has_no_derivative() -> None:
+    program = assemble("f", [TYPES[1]], lambda x: [bind1(length_p, x)])
+    derived, nonzero = jvp(program, (True,))
+    assert nonzero == (False,)
+    assert evaluate(derived, [value(TYPES[1], [3]), value(TYPES[1], [3])]) == [3]
+
+
 @pytest.mark.parametrize("other", [None, -1, 0, 2])
 @pytest.mark.parametrize("d", [-1, 0, 1, 2])
 def test_stacks_of_rows(d: int, other: int | None) -> None:
@@ -113,6 +120,7 @@ def test_stacks_of_rows(d: int, other: int | None) -> None:
     elem = TYPES[1]
     program = assemble("f", [elem, elem], lambda x, y: [bind1(collect_p, x, y, elem=elem)])
     rows_of(program, [stacks(1, d), stacks(1, other)], (d, other))
+    assert ("loop" in str(batch(program, ROWS, (d, other))[0])) == (d != other), "rows that lie alike need no loop"
 
 
 @pytest.mark.parametrize("other", [None, 0, 2])

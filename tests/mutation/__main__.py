@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutation.runner import KILLERS, Job, Mutation, run
-from tests.mutation.targets import filled
+from tests.mutation.targets import filled, refuses
 
 FIELDS = ("where", "text", "slots", "kind", "outcome", "killer")
 
@@ -94,11 +94,11 @@ def totals(m: Mutation) -> None:
 
 def fewest(m: Mutation) -> tuple[int, list[str]]:
     """The smallest number of faults that a slot alone has and that do change something; and the slots with so many."""
-    count = {f"{name}.{slot}": 0 for name, slot in filled() if slot in OWN}
+    count = {f"{name}.{slot}": 0 for name, slot in filled() if slot in OWN and not refuses(name, slot)}
     for job in m.jobs:
-        if len(job.slots) == 1 and job.outcome in ("killed", "crashed", "hung", "survived"):
-            count[job.slots[0]] = count.get(job.slots[0], 0) + 1
-    count = {slot: n for slot, n in count.items() if slot.rpartition(".")[2] in OWN}
+        changed = job.outcome in ("killed", "crashed", "hung", "survived")
+        if changed and len(job.slots) == 1 and job.slots[0] in count:
+            count[job.slots[0]] += 1
     least = min(count.values())
     return least, [slot for slot, n in count.items() if n == least]
 

@@ -48,6 +48,11 @@ def filled() -> list[tuple[str, str]]:
     return [(name, slot) for name in registry for slot in SLOTS if slot_function(name, slot) is not None]
 
 
+def refuses(name: str, slot: str) -> bool:
+    """Whether a rule does nothing but raise: it returns nothing that could be wrong."""
+    return slot_function(name, slot).__annotations__.get("return") == "NoReturn"
+
+
 # -- where the source of a function is
 
 

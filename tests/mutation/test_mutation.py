@@ -91,7 +91,7 @@ def test_every_function_is_found_in_its_source() -> None:
 
 def test_every_slot_has_faults() -> None:
     for name, slot in source.filled():
-        if slot in ("jvp", "transpose", "batch", "split"):
+        if slot in ("jvp", "transpose", "batch", "split") and not source.refuses(name, slot):
             assert len(wrappers.wrappers_of(name, slot)) >= 5, (name, slot)
 
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from funcgrad.control.assemble import zero
+from funcgrad.control.rows import add_stacks
 from funcgrad.core.ir import Stack
 from funcgrad.core.primitive import Linear, Primitive, registry
 from funcgrad.core.trace import bind1
 from funcgrad.ops.op import Op, aval_of, full_like
+from tests.mutation.targets import refuses
 
 Rule = Callable[..., Any]
 applied = [0]
@@ -46,15 +48,24 @@ def negated(x: Any) -> Any:
 def doubled(x: Any) -> Any:
     """Twice it."""
     a = aval_of(x)
-    if isinstance(a, Stack) or a.dtype.kind not in "fc":
-        return x
-    return _did(bind1(registry["add"], x, x))
+    if isinstance(a, Stack):
+        return _did(add_stacks(x, x))
+    return _did(bind1(registry["add"], x, x)) if a.dtype.kind in "fc" else x
+
+
+def taken(x: Any, places: Sequence[int]) -> Any:
+    """The stack of what a stack has at some places."""
+    elem = aval_of(x).elem
+    items = [bind1(registry["stack_element"], x, np.int64(i)) for i in places]
+    return _did(bind1(registry["stack_collect"], *items, elem=elem))
 
 
 def flipped(x: Any, axis: int = -1) -> Any:
-    """Its elements in the other order along an axis."""
+    """Its elements in the other order along an axis; the first two of a stack, or the first."""
     a = aval_of(x)
-    if isinstance(a, Stack) or not a.shape or a.shape[axis] < 2:
+    if isinstance(a, Stack):
+        return taken(x, (1, 0) if axis else (0,))
+    if not a.shape or a.shape[axis] < 2:
         return x
     return _did(bind1(registry["reverse"], x, axes=(axis % len(a.shape),)))
 
@@ -176,7 +187,9 @@ def some_tangent(make: Callable[[Any, Any], Any]) -> Callable[[Rule], Rule]:
         def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
             outs, dots = rule(primal, primals, tangents, **params)
             given = next(t for t in tangents if t is not None)
-            return outs, tuple([make(y, given) if d is None else d for y, d in zip(outs, dots, strict=True)])
+            found = [make(y, given) if d is None and not isinstance(aval_of(y), Stack) else d
+                     for y, d in zip(outs, dots, strict=True)]  # fmt: skip
+            return outs, tuple(found)
 
         return jvp
 
@@ -298,6 +311,8 @@ def _array_rows(x: Any, d: int | None) -> bool:
 
 def next_axis(size: int, x: Any, d: int | None) -> Any:
     """The rows believed along the next axis."""
+    if d is not None and isinstance(aval_of(x), Stack):
+        return x, _did(d + 1)
     if not _array_rows(x, d) or len(aval_of(x).shape) < 2:
         return x, d
     return x, _did((d + 1) % len(aval_of(x).shape))
@@ -305,6 +320,8 @@ def next_axis(size: int, x: Any, d: int | None) -> Any:
 
 def rows_reversed(size: int, x: Any, d: int | None) -> Any:
     """The rows in the other order."""
+    if d == -1:
+        return taken(x, range(size - 1, -1, -1)), d
     return (flipped(x, d), d) if _array_rows(x, d) else (x, d)
 
 
@@ -315,6 +332,8 @@ def shared(size: int, x: Any, d: int | None) -> Any:
 
 def first_row(size: int, x: Any, d: int | None) -> Any:
     """The first row in place of all."""
+    if d == -1:
+        return taken(x, [0] * size), d
     if not _array_rows(x, d) or size < 2:
         return x, d
     shape = aval_of(x).shape
@@ -360,19 +379,26 @@ WRAPPERS = {"jvp": JVP, "transpose": TRANSPOSE, "batch": BATCH, "split": SPLIT}
 
 OF_RESULTS = {"tangents of the results swapped", "a cotangent of the results forgotten",
               "cotangents of the results swapped"}  # fmt: skip
-OF_OPERANDS = {"a tangent forgotten", "another tangent forgotten", "tangents of the operands swapped"}
+FORGOTTEN = ("a tangent forgotten", "another tangent forgotten")  # of the first operand, of the second
+OF_OPERANDS = {*FORGOTTEN, "tangents of the operands swapped"}
 
 
 def wrappers_of(name: str, slot: str) -> dict[str, Callable[[Rule], Rule]]:
     """The faults that may be put around a slot; none that needs two operands or two results, where there is one."""
     op = registry[name]
+    if refuses(name, slot):
+        return {}
     if slot == "jvp" and getattr(op, "no_derivative", ""):
         return NO_JVP
     faults = WRAPPERS.get(slot, {})
+    if slot == "jvp" and not isinstance(op, Op):
+        faults = faults | NO_JVP
     if slot == "jvp" and any(getattr(op, "differentiable", ())) and not op.has("transpose"):
         faults = faults | SECOND_ORDER
     one = OF_RESULTS if isinstance(op, Op) else set()
-    one = one | (OF_OPERANDS if len(getattr(op, "differentiable", ())) == 1 else set())
+    moves = getattr(op, "differentiable", ())
+    one = one | (OF_OPERANDS if len(moves) == 1 else set())
+    one = one | {fault for fault, flag in zip(FORGOTTEN, moves, strict=False) if not flag}
     return {fault: make for fault, make in faults.items() if fault not in one}
 
 
