@@ -24,6 +24,22 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "('loop transpose', linear, given, consts, carry)  →  ('loop transpose', linear, given, carry, consts)",
     ): "a key that says the same",
     (
+        "cummax.jvp",
+        "coefficients constant",
+    ): "they are: which element it is, and how many there are of it",
+    (
+        "cummin.jvp",
+        "coefficients constant",
+    ): "they are: which element it is, and how many there are of it",
+    (
+        "reduce_max.jvp",
+        "coefficients constant",
+    ): "they are: which element it is, and how many there are of it",
+    (
+        "reduce_min.jvp",
+        "coefficients constant",
+    ): "they are: which element it is, and how many there are of it",
+    (
         "ops/positions.py:within",
         "(ge(index, 0), lt(index, n))  →  (lt(index, n), ge(index, 0))",
     ): "both must hold, in any order",
