@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.dtypes import Dtype
 from funcgrad.base.errors import DeviceError
 from funcgrad.core.array import _immutable
-from funcgrad.core.ir import Aval, Equation, Program, Shape, Var, make_aval, static_key
+from funcgrad.core.ir import Aval, Equation, Program, Typed, Var, make_aval, static_key
 from funcgrad.core.primitive import Primitive
 
 _runners: list[Callable[[Program, Sequence[Any], str], list[Any]]] = []  # filled by lowering
 
 
-class DeviceArray:
+class DeviceArray(Typed):
     """An array in the memory of a device, as `jit` with ``device=`` and `device_put` return it.
 
     It has the operators and methods of `Array`, and NumPy's functions take it; each runs on its device, and so does
@@ -34,36 +33,6 @@ class DeviceArray:
         self.place = place
         self._memory = memory
         self.aval = aval
-
-    @property
-    def shape(self) -> Shape:
-        """Lengths of the axes."""
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype."""
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.aval.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.aval.size
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.aval.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.aval.size * self.aval.dtype.itemsize
 
     @property
     def device(self) -> str:

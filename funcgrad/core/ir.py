@@ -57,6 +57,43 @@ class Aval:
         return f"{short(self.dtype)}[{','.join(map(str, self.shape))}]" + ("~" if self.weak else "")
 
 
+class Typed:
+    """What has an `aval`, and the attributes of an array that follow from it."""
+
+    __slots__ = ()
+    aval: Aval
+
+    @property
+    def shape(self) -> Shape:
+        """Lengths of the axes."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.aval.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.aval.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.aval.size * self.aval.dtype.itemsize
+
+
 @dataclass(frozen=True, slots=True)
 class Stack(Aval):
     """The type of a run-time number of values of one type, along a leading axis whose length is not known before.

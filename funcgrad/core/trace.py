@@ -24,7 +24,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from funcgrad.base.dtypes import Dtype
 from funcgrad.base.errors import (
     FuncgradError,
     TracerArrayConversionError,
@@ -37,7 +36,7 @@ from funcgrad.base.errors import (
 from funcgrad.base.source import Source, user_place, user_source
 from funcgrad.core.array import _traced_types
 from funcgrad.core.device_array import DeviceArray, apply_there
-from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Shape, Var, holds_raising, make_aval
+from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Typed, Var, holds_raising, make_aval
 from funcgrad.core.primitive import Primitive
 from funcgrad.core.stacked import Stacked
 
@@ -45,7 +44,7 @@ _ARRAY_ADVICE = "np.stack([a, b]) or fnp.array([a, b]), not np.array; "
 _FLOAT_ADVICE = "np.sin(x), not math.sin(x); fnp.zeros(n).at[i].set(x), not buffer[i] = x; "
 
 
-class Tracer:
+class Tracer(Typed):
     """Stands for an array while a function is traced. Operators and methods are installed by funcgrad.numpy."""
 
     __slots__ = ("__weakref__", "atom", "aval", "owner", "stopped")
@@ -55,36 +54,6 @@ class Tracer:
         self.atom = atom
         self.aval: Aval = atom.aval
         self.stopped = False
-
-    @property
-    def shape(self) -> Shape:
-        """Lengths of the axes."""
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype."""
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.aval.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.aval.size
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.aval.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.aval.size * self.aval.dtype.itemsize
 
     @property
     def value(self) -> Any:
