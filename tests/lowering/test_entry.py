@@ -1211,7 +1211,7 @@ def grows(cycles: int) -> int:
 
 
 def test_dropped_entries_leave_nothing() -> None:
-    assert grows(300) < 1 << 20
+    assert min(grows(600), grows(600)) < 1 << 20  # the allocator takes a MiB at a time; a leak shows in both
 
 
 @pytest.mark.slow
