@@ -69,6 +69,8 @@ def check_grads(
         what differences say; and which operation at which of your lines has the wrong derivative if it is alone.
     KinkError
         The point is on a kink. Says of which operation.
+    ArgumentError
+        No argument, or no result, is of floating point: there is nothing to check.
 
     Notes
     -----
@@ -83,18 +85,27 @@ def check_grads(
     >>> from funcgrad.testing import check_grads
     >>> check_grads(lambda x, y: np.sum(np.sin(x) * y), (np.array([0.5, 1.0]), 2.0))
     """
-    checker = Checker(_modes(modes), np.random.default_rng(seed), directions, full, rtol, atol, _kinks(kinks))
-    if not isinstance(order, int | np.integer) or order < 1:
-        raise ArgumentError(f"check_grads: order is 1 or more, got {printed(order)}")
+    order = checked_order(order, "check_grads")
+    checker = Checker(
+        checked_modes(modes, "check_grads"), np.random.default_rng(seed), directions, full, rtol, atol, _kinks(kinks)
+    )
     flat = flat_function(f, args, kwargs, "check_grads")
     with doing(f"checking the derivatives of {flat.name}"):
-        checker.check(flat, int(order))
+        checker.check(flat, order)
 
 
-def _modes(modes: Any) -> tuple[str, ...]:
+def checked_order(order: Any, who: str) -> int:
+    """An order of derivatives."""
+    if not isinstance(order, int | np.integer) or order < 1:
+        raise ArgumentError(f"{who}: order is 1 or more, got {printed(order)}")
+    return int(order)
+
+
+def checked_modes(modes: Any, who: str) -> tuple[str, ...]:
+    """One mode or several."""
     modes = (modes,) if isinstance(modes, str) else tuple(modes)
     if not modes or not set(modes) <= set(MODES):
-        raise ArgumentError(f"check_grads: modes are 'fwd' and 'rev', got {printed(modes)}")
+        raise ArgumentError(f"{who}: modes are 'fwd' and 'rev', got {printed(modes)}")
     return modes
 
 
@@ -119,6 +130,8 @@ class Checker:
     def check(self, flat: Flat, order: int) -> None:
         """Check the first derivative of a function, and if more are wanted those of its derivatives."""
         values = flat.values(flat.x)
+        if not flat.modes:
+            _require_floats(flat, values)
         if not sum([np.size(a) for a in flat.x]) or not sum([y.size for y in values]):
             return
         modes = self._available(flat)
@@ -159,6 +172,17 @@ class Checker:
             for k, v in enumerate(random_like(flat.x, self.rng, scaled=True)):
                 if np.size(v):
                     yield [v if i == k else np.zeros_like(a)[()] for i, a in enumerate(flat.x)]
+
+
+def _require_floats(flat: Flat, values: Sequence[Any]) -> None:
+    """Something has a derivative."""
+    if not flat.x:
+        raise ArgumentError(
+            f"check_grads: {flat.name} gets no argument of floating point, so that it has no derivative",
+            hint="2.0 in place of 2; x.astype(float)",
+        )
+    if not values:
+        raise ArgumentError(f"check_grads: {flat.name} returns nothing of floating point, so that it has no derivative")
 
 
 def basis(arrays: Sequence[Any], k: int, i: int) -> list[Any]:

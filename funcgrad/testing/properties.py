@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from funcgrad.api.tracing import boundary, function_name, positional_names, requ
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, CheckError, KinkError
 from funcgrad.base.source import Source
-from funcgrad.testing.check import MODES, check_grads
+from funcgrad.testing.check import MODES, check_grads, checked_modes, checked_order
 from funcgrad.testing.flat import is_float
 from funcgrad.testing.strategies import Elements, Points, _points, hypothesis
 
@@ -76,6 +77,7 @@ def gradients(
     >>> test_energy()
     """
     elements = Elements(float(low), float(high), _points(avoid), float(distance), _points(seek))
+    order, modes = checked_order(order, "gradients"), checked_modes(modes, "gradients")
     options = {"order": order, "modes": modes, "rtol": rtol, "atol": atol}
 
     def decorate(f: Callable[..., Any], examples_of: Sequence[Any]) -> Test:
@@ -109,9 +111,22 @@ def property_test(f: Callable[..., Any], drawn: Sequence[Any], options: dict[str
     phases = [p for p in h.settings().phases if p is not h.Phase.explain]  # explains lines of funcgrad
     count = h.settings().max_examples if examples is None else examples
     settings = h.settings(deadline=None, phases=phases, max_examples=count)
-    out = h.given(**dict(zip(names, drawn, strict=True)))(settings(test))
-    out.function, out.__test__ = f, True
-    return out  # type: ignore[no-any-return]
+    drawing = h.given(**dict(zip(names, drawn, strict=True)))(settings(test))
+
+    @functools.wraps(drawing)
+    def out() -> None:
+        __tracebackhide__ = True
+        try:
+            drawing()
+        except (h.errors.FailedHealthCheck, h.errors.Unsatisfiable) as error:
+            error.add_note(
+                f"gradients: {function_name(f)} is on a kink, or not finite, at most of the points drawn; "
+                "low=, high= and avoid= say where to draw, as in gradients(arrays(3, low=0.1))"
+            )
+            raise
+
+    out.function, out.__test__ = f, True  # type: ignore[attr-defined]
+    return out
 
 
 def check(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], skip: Callable[[], Any]) -> None:

@@ -74,7 +74,7 @@ def arrays(
     MissingPackageError
         Hypothesis is not installed.
     ParameterError
-        There is no such number.
+        There is no such number, or a point in `seek` is out of bounds.
 
     Examples
     --------
@@ -299,8 +299,15 @@ class Elements:
     def _special(self, width: int) -> list[float]:
         kind = _kind(width)
         steps = [0.0, *[side * by for by in NEARBY for side in (1, -1)]]
-        near = [p + step * max(1.0, abs(p)) for p in self.seek for step in steps]
-        return [x for x in [float(kind(x)) for x in near] if self._allows(x)]
+        found = []
+        for p in self.seek:
+            near = [float(kind(p + step * max(1.0, abs(p)))) for step in steps]
+            allowed = [x for x in near if self._allows(x)]
+            if not allowed:
+                away = ", or too close to a point in avoid" if self.avoid else ""
+                raise ParameterError(f"arrays: seek={p:g} is not between {self.low:g} and {self.high:g}{away}")
+            found += allowed
+        return found
 
     def _allows(self, x: float) -> bool:
         return self.low <= x <= self.high and all([abs(x - p) >= self.distance for p in self.avoid])

@@ -198,8 +198,9 @@ def test_kinks_and_points_outside_of_the_domain_are_skipped() -> None:
     gradients(0.5, seek=1.0, examples=10)(f)()
     assert min(points) < 0 and 1.0 in points
 
-    with pytest.raises((errors.FailedHealthCheck, errors.Unsatisfiable)):
+    with pytest.raises((errors.FailedHealthCheck, errors.Unsatisfiable)) as found:
         gradients(0.0, low=0.0, high=0.0)(np.abs)()
+    assert any(["absolute is on a kink, or not finite, at most" in note for note in found.value.__notes__])
 
 
 def test_examples_can_be_counted() -> None:
@@ -225,6 +226,14 @@ def test_wrong_use_is_said() -> None:
         gradients(arrays)
     with pytest.raises(UsageError):
         gradients(arrays(3))(3.0)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="gradients: order is 1 or more, got 0"):
+        gradients(arrays(3), order=0)
+    with pytest.raises(ArgumentError, match="gradients: modes are 'fwd' and 'rev'"):
+        gradients(arrays(3), modes=("back",))
+    with pytest.raises(ParameterError, match="seek=9 is not between -4 and 4"):
+        arrays(3, seek=(1, 9))
+    with pytest.raises(ParameterError, match="seek=0 is not between -4 and 4, or too close to a point in avoid"):
+        like(1.0, seek=0, avoid=0, distance=0.5)
 
 
 @pytest.mark.parametrize(
