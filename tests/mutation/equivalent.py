@@ -16,14 +16,6 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "1  →  0",
     ): "a single update is the last one at its place, and that of a place outside has no cotangent",
     (
-        "control/loop.py:form",
-        "('length', 'test', 'reverse', 'snapshots')  →  ('length', 'reverse', 'test', 'snapshots')",
-    ): "parameters have names, and no order",
-    (
-        "control/loop_reverse.py:_remembered_turn",
-        "('loop transpose', linear, given, consts, carry)  →  ('loop transpose', linear, given, carry, consts)",
-    ): "a key that says the same",
-    (
         "cummax.jvp",
         "coefficients constant",
     ): "they are: which element it is, and how many there are of it",

@@ -108,10 +108,12 @@ def _of_sequence(node: ast.Tuple | ast.List) -> Iterator[ast.AST]:
     make = lambda items: type(node)(items, node.ctx)
     if not isinstance(node.ctx, ast.Load):
         return
+    first = node.elts[0] if node.elts else None
+    key = isinstance(first, ast.Constant) and isinstance(first.value, str)  # a label and what belongs to it, or names
     for k in range(len(node.elts) - 1):
-        if _text(node.elts[k]) != _text(node.elts[k + 1]):
+        if _text(node.elts[k]) != _text(node.elts[k + 1]) and not key:
             yield make(_swapped(node.elts, k))
-    for k in range(len(node.elts)):
+    for k in range(key, len(node.elts)):
         yield make(_without(node.elts, k))
 
 

@@ -38,6 +38,7 @@ KILLERS = ("tests/ops", "tests/transforms", "tests/api", "tests/lax", "tests/con
 GOLDEN = "test_golden"
 TRAITS = "tests/transforms/test_mask.py"  # how structural zeros go through: read there, with no rule called
 SECONDS = 6.0  # of killers for one mutant
+AGAIN = 4  # so many times as long for those that survived
 IDLE = 12  # tests after which a fault around a slot that never changed anything is no mutant
 TIMERS = (signal.SIGPROF, signal.SIGALRM)
 MEMORY = 6 * 2**30
@@ -55,7 +56,8 @@ class Job:
     kind: str  # source, wrapper, zeros, transform
     outcome: str = ""  # killed, crashed, hung, survived, idle (it never changed anything), equivalent
     killer: str = ""
-    killers: int = 0  # how many tests reach it
+    killers: int = 0  # how many tests it was given to
+    tried: frozenset[str] = frozenset()  # in vain, before
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -269,14 +271,32 @@ def _mutant(job: Job, killers: Sequence[Any]) -> Any:
 
 
 def judge(jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, children: Children, report: Any) -> None:
-    """Run the killers of every mutant."""
+    """Run the killers of every mutant, and more of them for those that survive."""
+    doubtful: list[Job] = []
+
+    def first(done: int, total: int, job: Job, seconds: float) -> None:
+        if job.outcome == "survived":
+            doubtful.append(job)
+        else:
+            report(done - len(doubtful), total, job, seconds)
+
+    _judge(jobs, items, coverage, children, first, SECONDS)
+    offset = len(jobs) - len(doubtful)
+    again = lambda done, total, job, seconds: report(offset + done, len(jobs), job, seconds)
+    _judge(doubtful, items, coverage, children, again, AGAIN * SECONDS)
+
+
+def _judge(
+    jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, children: Children, report: Any, limit: float
+) -> None:
     proven: dict[str, dict[str, None]] = defaultdict(dict)  # function or slot → tests that killed mutants there
 
     def tasks() -> Iterator[Any]:
         for job in jobs:
-            killers = killers_of(job, coverage, proven[job.hit])
+            killers = killers_of(job, coverage, proven[job.hit], limit)
             seconds = sum([coverage.seconds[k] for k in killers])
-            job.killers = len(killers)
+            job.killers += len(killers)
+            job.tried |= set(killers)
             yield job, lambda j=job, ks=killers: _mutant(j, [items[k] for k in ks]), 10 + 4 * seconds
 
     for done, (job, answer, status) in enumerate(children.run(tasks()), 1):
@@ -296,8 +316,8 @@ def judge(jobs: Sequence[Job], items: dict[str, Any], coverage: Coverage, childr
         report(done, len(jobs), job, children.seconds)
 
 
-def killers_of(job: Job, coverage: Coverage, proven: dict[str, None]) -> list[str]:
-    """The tests that reach a mutant, within `SECONDS`: those that killed others there, then those of its primitive."""
+def killers_of(job: Job, coverage: Coverage, proven: dict[str, None], limit: float) -> list[str]:
+    """The tests that reach a mutant, within `limit`: those that killed others there, then those of its primitive."""
     names = {s.partition(".")[0] for s in job.slots} if len(job.slots) < 8 else set()
     zeros = job.kind == "zeros"
     rank: dict[str, int] = {}
@@ -306,7 +326,7 @@ def killers_of(job: Job, coverage: Coverage, proven: dict[str, None]) -> list[st
     if zeros:
         traits = [test for test in coverage.seconds if test.startswith(TRAITS)]
         reached = {*reached, *coverage.reached.get(job.hit.replace(".jvp", ".transpose"), ()), *traits}
-    tests = sorted(reached, key=coverage.seconds.__getitem__)
+    tests = sorted(set(reached) - job.tried, key=coverage.seconds.__getitem__)
     for test in tests:
         function = test.partition("[")[0]
         rank[test] = count[function]
@@ -326,7 +346,7 @@ def killers_of(job: Job, coverage: Coverage, proven: dict[str, None]) -> list[st
     for test in sorted(tests, key=order):
         if GOLDEN in test:
             found.append(test)
-        elif total < SECONDS * (3 if zeros else 1):
+        elif total < limit * (3 if zeros else 1):
             total += coverage.seconds[test]
             found.append(test)
     return found
