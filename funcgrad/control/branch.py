@@ -15,6 +15,7 @@ from funcgrad.base.errors import ProgramError, RuleError
 from funcgrad.control.assemble import apply, assemble, empty_p, zero
 from funcgrad.control.loop import INDEX
 from funcgrad.control.rows import lanes
+from funcgrad.core.check import checked
 from funcgrad.core.evaluate import execute
 from funcgrad.core.ir import Aval, Equation, Program, Stack, Var, tangent_aval
 from funcgrad.core.primitive import Flags, Linear, Links, Primitive, Traits
@@ -162,15 +163,15 @@ def _blank(aval: Aval) -> Any:
 
 
 def _linear(half: Split, places: list[int], forwarded: list[int], slots: list[Aval]) -> Program:
-    inputs = half.unknown.inputs
-    computed = half.computed
-    residuals, rest = inputs[: len(half.forwarded) + computed], inputs[len(half.forwarded) + computed :]
+    given = len(half.forwarded) + half.computed
+    residuals, rest = half.unknown.inputs[:given], half.unknown.inputs[given:]
     position = dict(zip(half.forwarded, residuals, strict=False))
     index = position.get(0, Var(INDEX))
     taken = [position.get(i) or Var(half.known.inputs[i].aval) for i in forwarded]
     slot_vars = dict(zip(places, residuals[len(half.forwarded) :], strict=True))
     saved = [slot_vars.get(k) or Var(a) for k, a in enumerate(slots)]
-    return Program((index, *taken, *saved, *rest), half.unknown.equations, half.unknown.outputs, half.known.name)
+    inputs = (index, *taken, *saved, *rest)
+    return checked(Program(inputs, half.unknown.equations, half.unknown.outputs, half.known.name))
 
 
 def _transpose(cts: Any, *args: Any, branches: Programs) -> Any:

@@ -131,7 +131,7 @@ def absolute(x: Operand) -> Any:
 
 abs_p = elementwise(
     absolute, name="abs", numpy=np.absolute, dtypes=ORDERED, exact=True,
-    domain=Domain(at={(0.0,): ((0.0,), (0.0,)), (-1.0,): ((-1.0,), (0.0,))}),
+    domain=Domain(at={(0.0,): ((0.0,), (0.0,)), (-1.0,): ((-1.0,), (0.0,)), (1.0,): ((1.0,), (0.0,))}),
 )  # fmt: skip
 abs_p.emit = scalar.absolute
 abs_p.def_jvp(

@@ -418,6 +418,24 @@ def test_all_rows_in_one_call(method: str) -> None:
     assert twice.tolist() == [(a.T * b).tolist(), (-a.T * b).tolist()]
 
 
+def test_one_call_per_row_of_any_axis_with_what_is_shared() -> None:
+    shapes: list[Any] = []
+
+    def host(a: Any, b: Any) -> Any:
+        shapes.append((a.shape, b.shape))
+        return a * b
+
+    def f(a: Any, b: Any) -> Any:
+        return fg.pure_callback(host, fg.ShapeDtypeStruct((2,), float), a, b)
+
+    a, b = np.arange(6.0).reshape(2, 3), np.array([1.0, 10.0])
+    g = fg.vmap(f, in_axes=(1, None), out_axes=0)
+    for run in (g, fg.jit(g)):
+        shapes.clear()
+        assert run(a, b).tolist() == (a.T * b).tolist()
+        assert shapes == [((2,), (2,))] * 3
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_rows_that_go_their_own_ways(compiled: bool) -> None:
     log = Log()

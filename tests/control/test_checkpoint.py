@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import funcgrad as fg
-from funcgrad.core.ir import Program, subprograms
+from funcgrad.control.checkpoint import checkpoint_p
+from funcgrad.core.ir import Equation, Program, Var, subprograms
 from funcgrad.lowering.simplify import simplify
 from funcgrad.transforms.jvp import jvp
 from funcgrad.transforms.split import split
@@ -71,6 +72,18 @@ def test_what_is_kept(name: str) -> None:
     f = fg.checkpoint(layer, policy=POLICIES[name])
     assert kept(f, W, X) == OF_W + OF_X + KEPT[name]
     assert kept(lambda w: f(w, X), W) == OF_W + OF_X + KEPT[name]
+
+
+def test_policies_of_one_program_stay_apart() -> None:
+    program, _ = jvp(fg.make_program(layer)(W, X), (True, True))
+    saved = []
+    for name in ("default", "dots", "everything"):
+        results = tuple([Var(a) for a in program.out_avals])
+        params = {"program": program, "policy": POLICIES[name]}
+        e = Equation(checkpoint_p, program.inputs, params, results, None)
+        known, _ = checkpoint_p.split(e, (False, False, True, True))
+        saved.append(sum([len(e.outputs) for e in known]))
+    assert saved[0] < saved[1] < saved[2]
 
 
 def test_everything_is_kept_as_without_checkpoint() -> None:

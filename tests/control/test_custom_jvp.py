@@ -14,6 +14,7 @@ import pytest
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
+from funcgrad import lax
 from funcgrad.api.jacobian import jacfwd, jacrev
 from funcgrad.core import canonical
 
@@ -418,6 +419,42 @@ def test_rules_may_use_other_functions_with_rules() -> None:
     g = fg.custom_jvp(lambda x: x * x)
     g.defjvp(lambda p, t: (g(p[0]), fg.jit(backward_half)(4 * p[0] * t[0])))
     assert fg.grad(g)(3.0) == 6.0 and fg.jvp(g, (3.0,), (1.0,))[1] == 6.0
+
+
+def test_a_tangent_may_come_from_a_function_with_a_backward_rule() -> None:
+    m, n, k = np.random.default_rng(0).uniform(-1, 1, (3, 3, 3))
+    u, v = np.array([[0.5, -1.0, 2.0], [0.25, 1.5, -0.75]])
+    linear = fg.custom_vjp(lambda a, b: (m @ a + n @ b, k @ b))
+    linear.defvjp(lambda a, b: (linear(a, b), None), lambda _, ct: (ct[0] @ m, ct[0] @ n + ct[1] @ k))
+    f = fg.custom_jvp(lambda x, y: (m @ x**2 + n @ y, k @ y))
+    f.defjvp(lambda p, t: (f(*p), linear(2 * p[0] * t[0], t[1])))
+    expected = ((m * 2 * u, n), (np.zeros((3, 3)), k))
+    for derivative in (fg.jacfwd, fg.jacrev):
+        for g in (derivative(f, (0, 1)), fg.jit(derivative(f, (0, 1)))):
+            for found, wanted in zip(g(u, v), expected, strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-15)
+
+
+def test_what_a_tangent_that_is_zero_annihilates() -> None:
+    """A rule is for all tangents; of those that are none nothing is computed, in branches neither."""
+    f = fg.custom_jvp(lambda x, m: m @ x)
+    f.defjvp(lambda p, t: (f(*p), p[1] @ t[0] + t[1] @ p[0]))
+    x, m = np.array([0.5, -2.0]), np.array([[1.0, 2.0], [3.0, 4.0]])
+    along = fg.make_program(lambda x, m: fg.jvp(lambda x: f(x, m), (x,), (x,))[1])(x, m)
+    assert [e.primitive.name for e in along.equations].count("dot") == 1
+    assert fg.jvp(lambda x: f(x, m), (x,), (x,))[1].tolist() == (m @ x).tolist()
+
+    def chosen(primals: Any, tangents: Any) -> Any:
+        (x, y), (s, t) = primals, tangents
+        return g(x, y), lax.cond(x > 0, lambda: s * y + t * x, lambda: t * 3.0 - s * 5.0)
+
+    g = fg.custom_jvp(lambda x, y: x * y)
+    g.defjvp(chosen)
+    for x in (2.0, -2.0):
+        wanted = (7.0, 2.0) if x > 0 else (-5.0, 3.0)
+        for k in (0, 1):
+            assert fg.grad(g, k)(x, 7.0) == wanted[k] == fg.jit(fg.grad(g, k))(x, 7.0)
+            assert fg.jvp(lambda z, k=k, x=x: g(*((z, 7.0), (x, z))[k]), ((x, 7.0)[k],), (1.0,))[1] == wanted[k]
 
 
 # -- what is remembered

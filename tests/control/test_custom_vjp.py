@@ -113,6 +113,15 @@ def test_structural_zeros_pass_through_a_backward_rule() -> None:
     assert fg.grad(lambda x: np.where(x > 0, double(np.sqrt(x)), 0.0))(0.0) == 0.0
 
 
+def test_an_argument_whose_derivative_is_zero_costs_nothing() -> None:
+    f = fg.custom_vjp(lambda x, y: x * y)
+    f.defvjp(lambda x, y: (x * y, y), lambda y, ct: (ct * y, np.zeros(())))
+    program = fg.make_program(fg.grad(lambda y: f(2.0, y)))(3.0)
+    assert not [e for e in program.equations if e.primitive.name.startswith("custom")]
+    assert fg.grad(lambda y: f(2.0, y))(3.0) == 0.0
+    assert fg.grad(f)(2.0, 3.0) == 3.0
+
+
 def test_forward_mode_is_refused() -> None:
     f = product(False)
     y, lin = fg.linearize(f, 1.0, 2.0)

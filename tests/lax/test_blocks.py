@@ -12,6 +12,7 @@ import pytest
 import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import lax
+from funcgrad.control.loop_snapshots import division, start
 
 
 def loss(a: Any, n: int, levels: int, reverse: bool = False) -> Any:
@@ -87,6 +88,29 @@ def test_a_trip_is_run_as_often_as_it_says(levels: int) -> None:
 
     fg.jit(fg.grad(lambda a: lax.scan(step, a, length=n, checkpoint=levels)[0]))(1.0)
     assert n * 2 < len(calls) <= n * (levels + 2)
+
+
+def fewest(trips: int, places: int) -> int:
+    """How many trips are run again, at least, if so many carries can be kept: the best of all first divisions."""
+    least = {(n, 1): n * (n - 1) // 2 for n in range(trips + 1)}
+    for s in range(2, places + 1):
+        for n in range(trips + 1):
+            least[n, s] = min([m + least[n - m, s - 1] + least[m, s] for m in range(1, n)], default=0)
+    return least[trips, places]
+
+
+def of_schedule(trips: int, places: int, r: Any, b: Any) -> int:
+    """How many the schedule runs again."""
+    if trips <= 1:
+        return 0
+    m, before, behind = map(int, division(np.int64(trips), np.int64(places), np.int64(r), np.int64(b)))
+    return m + of_schedule(trips - m, places - 1, r, behind) + of_schedule(m, places, r - 1, before)
+
+
+@pytest.mark.parametrize("places", [1, 2, 3, 4, 7])
+def test_no_schedule_runs_fewer_trips(places: int) -> None:
+    for trips in (1, 2, 3, 5, 8, 13, 21, 34, 56):
+        assert of_schedule(trips, places, *start(np.int64(trips), places)) == fewest(trips, places)
 
 
 @pytest.mark.parametrize("levels", [1, 2])

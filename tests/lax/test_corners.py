@@ -10,6 +10,13 @@ import pytest
 import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import lax
+from funcgrad.control.assemble import assemble
+from funcgrad.control.branch import branch
+from funcgrad.control.loop import INDEX
+from funcgrad.core.ir import make_aval
+from funcgrad.core.primitive import registry
+from funcgrad.core.trace import bind1
+from funcgrad.ops.arithmetic import mul
 
 ROW = np.arange(20.0) + 1
 
@@ -125,3 +132,30 @@ def test_associative_scan_says_which_shapes_differ() -> None:
 def test_bounds_beyond_whole_numbers_of_64_bits(bounds: tuple[int, int]) -> None:
     with pytest.raises(fg.errors.FuncgradError, match="int64"):
         lax.fori_loop(*bounds, lambda i, c: c, 0.0)
+
+
+# -- what bodies are given beside their operands
+
+
+def test_branches_that_read_which_one_they_are() -> None:
+    """The derivative of an element is put back at its place: the linear half reads the index, too."""
+    x = np.array([2.0, 3.0, 5.0])
+    at = lambda i, x: bind1(registry["dynamic_slice"], x, i, sizes=(1,))
+    square = lambda i, x: mul(at(i, x), at(i, x))
+    branches = tuple([assemble("b", [INDEX, make_aval((3,), x.dtype)], lambda *a, f=f: [f(*a)]) for f in (at, square)])
+    for k, expected in ((0, [1.0, 0.0, 0.0]), (1, [0.0, 6.0, 0.0])):
+        f = fg.grad(lambda x, k=k: branch(branches, np.int64(k), x)[0][0])
+        assert f(x).tolist() == expected and fg.jit(f)(x).tolist() == expected
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_rows_along_any_axis_of_what_a_loop_reads(axis: int) -> None:
+    x = np.sin(np.arange(24.0)).reshape(2, 3, 4)
+
+    def f(x: Any) -> Any:
+        return lax.scan(lambda c, m: (c * 0.5 + m, m[::-1] * c), np.zeros(x.shape[1:]), x)
+
+    for g in (fg.vmap(f, axis), fg.jit(fg.vmap(f, axis))):
+        for k, row in enumerate(np.moveaxis(x, axis, 0)):
+            for found, wanted in zip(g(x), f(row), strict=True):
+                np.testing.assert_array_equal(found[k], wanted)
