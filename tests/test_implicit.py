@@ -10,6 +10,8 @@ import scipy.optimize
 
 import funcgrad as fg
 from funcgrad import errors, implicit
+from funcgrad.control.linear_solve import transposed
+from funcgrad.core.evaluate import execute
 
 A = np.array([2.0, 3.5, 8.0])
 
@@ -308,6 +310,22 @@ def test_what_a_users_solve_returns_is_checked_under_its_own_name() -> None:
     square = lambda b: fg.custom_linear_solve(lambda x: x * x, b, lambda f, b: np.sqrt(b), lambda f, b: f(b))
     with pytest.raises(fg.errors.LinearityError, match="matvec is not linear: mul of what depends on x"):
         fg.jacobian(square)(np.ones(2))
+
+
+def test_one_of_two_right_hand_sides_moves() -> None:
+    m = np.array([[2.0, 1.0], [-1.0, 3.0]])
+    matvec = lambda x: (m[0, 0] * x[0] + m[0, 1] * x[1], m[1, 0] * x[0] + m[1, 1] * x[1])
+    solve = lambda m: lambda matvec, b: tuple(np.linalg.solve(m, np.stack(b)))
+    f = lambda a, b: np.stack(fg.custom_linear_solve(matvec, (a, b), solve(m), solve(m.T)))
+    for k in (0, 1):
+        for d in (fg.jacfwd(f, k), fg.jacrev(f, k), fg.jit(fg.jacrev(f, k))):
+            np.testing.assert_allclose(d(1.0, 2.0), np.linalg.inv(m)[:, k], rtol=1e-15)
+
+
+def test_a_system_is_transposed_for_each_number_of_captured_values() -> None:
+    program = fg.make_program(lambda a, x: 3 * x)(2.0, 5.0)
+    assert tuple(execute(transposed(program, 1), [2.0, 7.0])) == (21.0,)
+    assert tuple(execute(transposed(program, 0), [7.0])) == (0.0, 21.0)
 
 
 def test_a_singular_derivative_is_named() -> None:

@@ -154,9 +154,7 @@ def _batch(size: int, args: Any, dims: Any, **params: Any) -> Any:
         values = apply(batched, *items)
         place = [0 if f and not isinstance(a, Stack) else d
                  for f, a, d in zip((*moving, *out[carry:]), body.out_avals, out_dims, strict=True)]  # fmt: skip
-        return [
-            v if p is None or d == p else align(v, d, p, size) for v, d, p in zip(values, out_dims, place, strict=True)
-        ]
+        return [v if p is None else align(v, d, p, size) for v, d, p in zip(values, out_dims, place, strict=True)]
 
     in_dims = _dims(flags, consts, cd, elems)
     wrapped = assemble(

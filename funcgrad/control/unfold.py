@@ -93,8 +93,8 @@ def _collect_batch(size: int, args: Any, dims: Any, *, elem: Aval) -> Any:
     if not isinstance(elem, Stack):
         rows = [align(x, d, 0, size) for x, d in zip(args, dims, strict=True)]
         return bind(collect_p, *rows, elem=make_aval((size, *elem.shape), elem.dtype)), (0,)
-    d = dims[0]
-    if any([other != d for other in dims]):
+    d, *others = dims
+    if any([other != d for other in others]):
         return lanes(size, collect_p, args, dims, {"elem": elem})
     return bind(collect_p, *args, elem=args[0].aval), (d if d >= 0 else d - 1,)
 

@@ -113,8 +113,6 @@ def _dynamic_slice_batch(size: int, args: Any, dims: Any, *, sizes: Shape) -> An
         return (bind1(dynamic_slice_p, x, zero, *starts, sizes=(size, *sizes)),), (0,)
     x = align(x, d, 0, size)
     axes, indices = _moving(x, starts, sizes)
-    if not axes:
-        return (x,), (0,)
     order = _forward(axes, len(sizes))
     return (transpose(bind1(gather_p, transpose(x, order), *indices), _inverse(order)),), (0,)
 
@@ -177,8 +175,6 @@ def _dynamic_update_slice_batch(size: int, args: Any, dims: Any) -> Any:
     if all(i is None for i in start_dims):
         return (bind1(dynamic_update_slice_p, x, update, constant(0, make_aval((), INT)), *starts),), (0,)
     axes, indices = _moving(x, starts, aval_of(update).shape[1:])
-    if not axes:
-        return (update,), (0,)
     order = _forward(axes, len(starts))
     out = bind1(scatter_p, transpose(x, order), transpose(update, order), *indices, mode="clip")
     return (transpose(out, _inverse(order)),), (0,)

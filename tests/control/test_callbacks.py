@@ -463,6 +463,8 @@ def test_an_unknown_derivative_is_refused_with_a_reason() -> None:
     for g in (fg.grad(f), fg.jit(fg.grad(f)), fg.jacfwd(f), fg.grad(fg.jit(f))):
         with pytest.raises(RuleError, match=r"the derivative of host is not known, and operand 0 \(f64\[\]\)"):
             g(1.0)
+    with pytest.raises(RuleError, match=r"is not known, and operand 1 \(f64\[\]\)"):
+        fg.grad(lambda x: fg.pure_callback(lambda a, b: b, SCALAR, 1.0, x))(1.0)
 
     def in_a_loop(x: Any) -> Any:
         return lax.fori_loop(0, 2, lambda i, c: f(c), x)  # the line of f is named

@@ -86,6 +86,20 @@ def test_policies_of_one_program_stay_apart() -> None:
     assert saved[0] < saved[1] < saved[2]
 
 
+def test_what_has_a_name_is_not_computed_again_without_it() -> None:
+    def f(x: Any) -> Any:
+        h = np.sin(x)
+        return np.sum(h * fg.checkpoint_name(h, "hidden"))
+
+    gradient = fg.grad(fg.checkpoint(f, policy=P.save_only_these_names("hidden")))
+    assert names(fg.make_program(gradient)(X)).count("sin") == 1
+    np.testing.assert_allclose(gradient(X), np.sin(2 * X), rtol=1e-14)
+
+
+def test_what_the_backward_pass_does_not_need_is_not_kept() -> None:
+    assert kept(fg.checkpoint(lambda w, x: np.sin(w).sum() + 3 * x), W, X) == OF_W
+
+
 def test_everything_is_kept_as_without_checkpoint() -> None:
     assert kept(fg.checkpoint(layer, policy=P.everything_saveable), W, X) == kept(layer, W, X)
     assert kept(layer, W, X) > OF_W + OF_X + 3 * HIDDEN

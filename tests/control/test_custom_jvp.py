@@ -457,6 +457,43 @@ def test_what_a_tangent_that_is_zero_annihilates() -> None:
             assert fg.jvp(lambda z, k=k, x=x: g(*((z, 7.0), (x, z))[k]), ((x, 7.0)[k],), (1.0,))[1] == wanted[k]
 
 
+@pytest.mark.parametrize("rule", ["forward", "backward"])
+def test_products_are_guarded_in_what_a_tangent_is_made_with(rule: str) -> None:
+    """The derivative of the branch that is not taken is a structural zero, times infinity."""
+    scaled: Any
+    if rule == "forward":
+        scaled = fg.custom_jvp(lambda c, t: c * t)
+        scaled.defjvps(None, lambda t, out, c, _: c * t)
+    else:
+        scaled = fg.custom_vjp(lambda c, t: c * t)
+        scaled.defvjp(lambda c, t: (c * t, c), lambda c, ct: (0.0, c * ct))
+    f = fg.custom_jvp(np.log)
+    f.defjvp(lambda p, t: (f(*p), scaled(1 / p[0], t[0])))
+    g = lambda x: f(np.where(x > 0, x, 0.0))
+    for derivative in (fg.grad(g), lambda x: fg.jvp(g, (x,), (1.0,))[1]):
+        for x, wanted in ((-1.0, 0.0), (4.0, 0.25)):
+            assert derivative(x) == fg.jit(derivative)(x) == wanted
+
+
+def test_a_result_that_is_zero_has_the_tangent_that_its_rule_says() -> None:
+    f = fg.custom_jvp(lambda x: (0.0, x))
+    f.defjvp(lambda p, t: ((0.0, p[0]), (5 * t[0], 0.0)))
+    assert fg.jvp(f, (2.0,), (3.0,)) == ((0.0, 2.0), (15.0, 0.0))
+    assert fg.jacrev(f)(2.0) == fg.jit(fg.jacrev(f))(2.0) == (5.0, 0.0)
+
+
+def test_what_a_function_in_a_rule_returns_beside_a_zero() -> None:
+    f = fg.custom_jvp(lambda x, y: x * x * y)
+
+    @f.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        (x, y), (s, t) = primals, tangents
+        zero, half, term = fg.jit(lambda t: (np.int64(0), 0.5, x * x * t))(t)
+        return f(x, y), half * x * y * s * (zero + 4) + term
+
+    assert fg.grad(f)(3.0, 5.0) == fg.jit(fg.grad(f))(3.0, 5.0) == 30.0 and fg.grad(f, 1)(3.0, 5.0) == 9.0
+
+
 # -- what is remembered
 
 

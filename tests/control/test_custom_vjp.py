@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import funcgrad as fg
+from funcgrad import lax
 from funcgrad.core.evaluate import evaluate
 from funcgrad.transforms.batch import batch
 from funcgrad.transforms.transpose import transpose
@@ -120,6 +121,26 @@ def test_an_argument_whose_derivative_is_zero_costs_nothing() -> None:
     assert not [e for e in program.equations if e.primitive.name.startswith("custom")]
     assert fg.grad(lambda y: f(2.0, y))(3.0) == 0.0
     assert fg.grad(f)(2.0, 3.0) == 3.0
+
+
+def test_a_backward_rule_that_is_a_constant() -> None:
+    f = fg.custom_vjp(lambda x, y: x + y)
+    f.defvjp(lambda x, y: (x + y, None), lambda _, ct: (3.0, ct))
+    assert fg.grad(f, (0, 1))(1.0, 2.0) == fg.jit(fg.grad(f, (0, 1)))(1.0, 2.0) == (3.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "wrap", [fg.jit, fg.checkpoint, lambda f: lambda *a: lax.fori_loop(0, 1, lambda _, x: f(x, *a[1:]), a[0])]
+)
+def test_results_and_arguments_that_nothing_needs(wrap: Any) -> None:
+    """The rule takes and returns them all the same."""
+    f = fg.custom_vjp(lambda x, y, z: (x * y, z, y))
+    f.defvjp(lambda x, y, z: ((x * y, z, y), (x, y)), lambda r, ct: (10 * ct[0] * r[1], ct[0] * r[0], 0 * ct[1]))
+    g = wrap(lambda x, y, z: f(x, y, z)[0])
+    for h in (fg.grad(g, (0, 1, 2)), fg.jit(fg.grad(g, (0, 1, 2)))):
+        assert h(2.0, 3.0, 5.0) == (30.0, 2.0, 0.0)
+    inner = lambda c: fg.grad(wrap(lambda x: x * f(c, 3.0, 5.0)[0]))(2.0)
+    assert inner(2.0) == 6.0 and fg.grad(inner)(2.0) == fg.jit(fg.grad(inner))(2.0) == 30.0
 
 
 def test_forward_mode_is_refused() -> None:

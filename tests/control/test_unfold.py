@@ -10,6 +10,11 @@ import pytest
 
 import funcgrad as fg
 from funcgrad import lax
+from funcgrad.control.assemble import assemble
+from funcgrad.control.branch import branch
+from funcgrad.control.loop import INDEX
+from funcgrad.core.ir import make_aval
+from funcgrad.ops.arithmetic import mul
 
 Function = Callable[..., Any]
 X = np.array([0.5, 0.7])
@@ -65,3 +70,22 @@ def test_stacks_of_effects(mode: str, loops: Callable[[Function], Function]) -> 
     derivative = MODES[mode]
     np.testing.assert_allclose(derivative(f)(X), derivative(plain)(X), rtol=1e-12)
     assert len(log) == (6 if "rows" in mode else 3)
+
+
+def test_a_number_beyond_the_branches_is_that_of_the_last() -> None:
+    heard: list[float] = []
+
+    def body(i: Any, x: Any) -> list[Any]:
+        fg.debug.callback(lambda v: heard.append(float(v)), x)
+        return [x]
+
+    def other(i: Any, x: Any) -> list[Any]:
+        return [mul(x, x)]
+
+    third = lambda i, x: [mul(x, np.float64(2.0))]
+    branches = tuple([assemble("b", [INDEX, make_aval((), np.dtype(float))], f) for f in (body, other, third)])
+    for number, expected in ((-3, 5.0), (0, 5.0), (1, 25.0), (2, 10.0), (3, 10.0), (9, 10.0)):
+        heard.clear()
+        f = lambda x, n=number: branch(branches, np.int64(n), x)[0]
+        assert f(np.float64(5.0)) == expected == fg.jit(f)(np.float64(5.0))
+        assert heard == [5.0] * (2 if number < 1 else 0)

@@ -148,6 +148,14 @@ def test_branches_that_read_which_one_they_are() -> None:
         assert f(x).tolist() == expected and fg.jit(f)(x).tolist() == expected
 
 
+def test_the_same_branch_beside_others() -> None:
+    """What is remembered of a branch is so for those beside it."""
+    for other, slope in ((lambda x: 3 * x, 3.0), (lambda x: x * x, 4.0), (lambda x: x / 4, 0.25)):
+        f = lambda i, x, other=other: lax.switch(i, [fnp.sin, other, fnp.cos], x)
+        assert fg.grad(f, 1)(1, 2.0) == fg.jvp(lambda x, f=f: f(1, x), (2.0,), (1.0,))[1] == slope
+        assert fg.grad(f, 1)(2, 2.0) == -np.sin(2.0)
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_rows_along_any_axis_of_what_a_loop_reads(axis: int) -> None:
     x = np.sin(np.arange(24.0)).reshape(2, 3, 4)

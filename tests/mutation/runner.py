@@ -322,7 +322,8 @@ def killers_of(job: Job, coverage: Coverage, proven: dict[str, None], limit: flo
     zeros = job.kind == "zeros"
     rank: dict[str, int] = {}
     count: dict[str, int] = defaultdict(int)  # by turns from all functions of tests, since their cases are alike
-    reached = coverage.reached.get(job.hit, ())
+    slots = [test for slot in job.slots for test in coverage.reached.get(slot, ())]  # of what is new since it was read
+    reached = coverage.reached.get(job.hit) or slots
     if zeros:
         traits = [test for test in coverage.seconds if test.startswith(TRAITS)]
         reached = {*reached, *coverage.reached.get(job.hit.replace(".jvp", ".transpose"), ()), *traits}

@@ -195,6 +195,17 @@ def test_dtypes_of_scatters(function: Any, dtype: str) -> None:
     np.testing.assert_array_equal(out, scattered(function, x, u, i))
 
 
+def test_what_scatter_mul_drops_has_no_derivative_at_other_places() -> None:
+    """A place outside along one of two axes: its number would be that of a place inside."""
+    x, u = np.arange(1.0, 7.0).reshape(2, 3), np.array([2.0, 3.0, 5.0, 7.0])
+    rows, columns = np.array([0, 0, 1, -1]), np.array([1, 4, -2, 1])
+    f = lambda u: scatter_mul(x, u, rows, columns, mode="drop")
+    expected = np.zeros((2, 3, 4))
+    expected[0, 1, 0], expected[1, 1, 2], expected[1, 1, 3] = x[0, 1], x[1, 1] * 7, x[1, 1] * 5
+    for inner in (fg.jacfwd(f), fg.jacrev(f), fg.jit(fg.jacfwd(f))):
+        np.testing.assert_array_equal(inner(u), expected)
+
+
 @pytest.mark.parametrize("mode", [fg.jacfwd, fg.jacrev])
 def test_the_last_of_repeated_positions_wins(mode: Any) -> None:
     x, i = np.zeros(2), np.array([0, 0, 1, 0])

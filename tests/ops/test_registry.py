@@ -536,3 +536,9 @@ def test_integers_where_the_documentation_says_so() -> None:
     }
     for name, (x, y, expected) in table.items():
         assert same_bits(evaluate(name, i8(*x), i8(*y)), i8(*expected)), name
+
+
+def test_the_derivative_of_the_first_power_is_no_product() -> None:
+    first = lambda x: bind1(registry["pow"], x, np.float64(1.0))
+    program = fg.make_program(lambda x, t: fg.jvp(first, (x,), (t,))[1])(2.0, 3.0)
+    assert "mul" not in [e.primitive.name for e in program.equations]

@@ -106,3 +106,11 @@ def test_a_guard_that_is_linear_in_the_other_factor(flag: bool, name: str) -> No
     """If that has zeros by construction, both are guarded; a guard of both stays one."""
     assert masked(mask_mul, (X, Y), (False, True), (False, flag)) == (True, name)
     assert masked(mask_both, (X, Y), (False, True), (False, flag)) == (True, "mask_both")
+
+
+def test_a_call_keeps_how_it_is_lowered() -> None:
+    g = fg.jit(np.log, lowering="numba")
+    f = lambda x: g(np.where(x > 0, x, 0.0))
+    for derivative in (fg.grad(f), lambda x: fg.jvp(f, (x,), (1.0,))[1]):
+        calls = [e.params for e in fg.make_program(derivative)(1.0).equations if e.primitive.name == "call"]
+        assert calls and all([params["lowering"] == "numba" for params in calls])
