@@ -84,8 +84,10 @@ def test_a_number_beyond_the_branches_is_that_of_the_last() -> None:
 
     third = lambda i, x: [mul(x, np.float64(2.0))]
     branches = tuple([assemble("b", [INDEX, make_aval((), np.dtype(float))], f) for f in (body, other, third)])
-    for number, expected in ((-3, 5.0), (0, 5.0), (1, 25.0), (2, 10.0), (3, 10.0), (9, 10.0)):
+    cases = ((-3, 5.0, 1.0), (0, 5.0, 1.0), (1, 25.0, 10.0), (2, 10.0, 2.0), (3, 10.0, 2.0), (9, 10.0, 2.0))
+    for number, expected, slope in cases:
         heard.clear()
         f = lambda x, n=number: branch(branches, np.int64(n), x)[0]
         assert f(np.float64(5.0)) == expected == fg.jit(f)(np.float64(5.0))
-        assert heard == [5.0] * (2 if number < 1 else 0)
+        assert fg.grad(f)(np.float64(5.0)) == slope
+        assert heard == [5.0] * (3 if number < 1 else 0)

@@ -39,6 +39,7 @@ GOLDEN = "test_golden"
 TRAITS = "tests/transforms/test_mask.py"  # how structural zeros go through: read there, with no rule called
 SECONDS = 6.0  # of killers for one mutant
 AGAIN = 4  # so many times as long for those that survived
+FEW = 10  # tests that reach a function, so that those are added that reach its slots
 IDLE = 12  # tests after which a fault around a slot that never changed anything is no mutant
 TIMERS = (signal.SIGPROF, signal.SIGALRM)
 MEMORY = 6 * 2**30
@@ -322,8 +323,9 @@ def killers_of(job: Job, coverage: Coverage, proven: dict[str, None], limit: flo
     zeros = job.kind == "zeros"
     rank: dict[str, int] = {}
     count: dict[str, int] = defaultdict(int)  # by turns from all functions of tests, since their cases are alike
-    slots = [test for slot in job.slots for test in coverage.reached.get(slot, ())]  # of what is new since it was read
-    reached = coverage.reached.get(job.hit) or slots
+    reached = set(coverage.reached.get(job.hit, ()))
+    if len(reached) < FEW:  # or it has changed since the coverage was kept
+        reached.update(*[coverage.reached.get(slot, ()) for slot in job.slots])
     if zeros:
         traits = [test for test in coverage.seconds if test.startswith(TRAITS)]
         reached = {*reached, *coverage.reached.get(job.hit.replace(".jvp", ".transpose"), ()), *traits}

@@ -150,7 +150,8 @@ def test_default_fill(dtype: str, fill: Any) -> None:
     out = gather(np.ones(2, dtype), np.array([1, 2]), mode="fill")
     assert out.dtype == dtype
     np.testing.assert_array_equal(out, np.array([1, fill], dtype))
-    np.testing.assert_array_equal(gather(np.ones((0, 2), dtype), np.array([0]), mode="fill")[0], [fill, fill])
+    for f in (gather, fg.jit(gather, static_argnames="mode")):
+        np.testing.assert_array_equal(f(np.ones((0, 2), dtype), np.array([0]), mode="fill")[0], [fill, fill])
 
 
 # -- scatter
