@@ -223,7 +223,8 @@ def _stack(d: Draw) -> None:
 
 def _iota(d: Draw) -> None:
     i = d.pick("f", least=1)
-    d.add("{0} * (np.arange({0}.shape[-1]) * 0.25)", i)
+    shape = d.values[i].shape
+    d.add(f'{{0}} * bind("iota", shape={shape}, dtype=np.dtype("f8"), axis={len(shape) - 1}) * 0.25', i)
 
 
 # -- reductions and running totals
@@ -430,6 +431,7 @@ COMMON: tuple[str, ...] = (
 PRIVATE = UNNAMED | {  # `guarded` makes NumPy warn
     "guarded",
     "barrier", "check_fits", "linear_recurrence", "dynamic_slice", "dynamic_update_slice", "stable_order", "callback",
+    "iota",
 }  # fmt: skip
 PUBLIC = tuple([name for name in dict.fromkeys([*COMMON, *OPERATIONS]) if name not in PRIVATE])
 """Those that can be written with public names, the simplest first."""
