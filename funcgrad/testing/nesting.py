@@ -93,6 +93,12 @@ def from_python(x):
     return f(x)
 
 
+def heard(x):
+    """x, which Python hears of."""
+    fg.debug.callback(lambda x: None, x)
+    return x
+
+
 def again(x):
     """x, as the backward pass of a checkpoint holds it."""
     return fg.grad(fg.checkpoint(lambda s: np.sum(s * x)))(np.ones_like(x))
@@ -337,8 +343,8 @@ WRAPPERS: dict[str, Wrapper] = {
 HELPERS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        bend, fit, bent, bind, direction, weighted, moved, shares, averaged, of_floats, contracted, from_python, again,
-        solved, minus, inverse,
+        bend, fit, bent, bind, direction, weighted, moved, shares, averaged, of_floats, contracted, from_python, heard,
+        again, solved, minus, inverse,
         *[globals()[name] for name in WRAPPERS],
     )
 }  # fmt: skip

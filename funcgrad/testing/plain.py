@@ -216,6 +216,7 @@ PLAIN: dict[str, Any] = {
         pure_callback=lambda f, result, *args: f(*args), ShapeDtypeStruct=lambda shape, dtype: None,
         custom_linear_solve=lambda matvec, b, solve, transpose_solve: solve(matvec, b),
         implicit=SimpleNamespace(root=lambda f, solver, tangent_solve: solver),
+        debug=SimpleNamespace(callback=lambda f, x: None),
         eval_shape=lambda f, *args: f(*args),
         special=SimpleNamespace(**{name: either(getattr(special, name), _scipy(name)) for name in special.__all__}),
         nn=SimpleNamespace(sigmoid=either(sigmoid, _scipy("expit"))),

@@ -381,6 +381,7 @@ OPERATIONS: dict[str, Operation] = {
     "barrier": _barrier,
     "check_fits": _check_fits,
     "callback": _simple("from_python({0})"),
+    "heard": _simple("heard({0})"),
     "reshape": _reshape,
     "transpose": _transpose,
     "broadcast": _broadcast_to,
@@ -431,7 +432,7 @@ COMMON: tuple[str, ...] = (
 PRIVATE = UNNAMED | {  # `guarded` makes NumPy warn
     "guarded",
     "barrier", "check_fits", "linear_recurrence", "dynamic_slice", "dynamic_update_slice", "stable_order", "callback",
-    "iota",
+    "heard", "iota",
 }  # fmt: skip
 PUBLIC = tuple([name for name in dict.fromkeys([*COMMON, *OPERATIONS]) if name not in PRIVATE])
 """Those that can be written with public names, the simplest first."""

@@ -16,7 +16,8 @@ from funcgrad.testing.nesting import WRAPPERS
 from funcgrad.testing.recipes import Recipe
 from funcgrad.testing.vocabulary import OPERATIONS
 from tests.fuzz.cases import Case, at_random
-from tests.fuzz.matrix import COLUMNS, LEVELS, Cell, holds
+from tests.fuzz.impossible import IMPOSSIBLE
+from tests.fuzz.matrix import COLUMNS, LEVELS, Cell, holds, why_not
 
 KEPT = 3  # cases of one primitive and height
 TRIES = 10  # cases drawn for a cell
@@ -31,8 +32,11 @@ MAKERS = {
     "custom_linear": ("with_vjp_rule", "as_root"),
     "stack_empty": ("in_while", "in_switch", "in_grad"), "stack_length": ("in_while", "in_hessian", "in_grad"),
     "stack_element": ("in_while", "in_switch", "in_hessian", "in_vmap"),
+    "stack_collect": ("in_while", "in_grad", "in_jit"),
 }  # fmt: skip
 """Wrappers to begin with, for primitives that no operation makes."""
+EFFECTS = {"stack_collect": "heard"}
+"""An operation that these programs need."""
 SLOTS = {"jvp": ("jvp", "custom_jvp"), "transpose": ("vjp",), "split": ("vjp",), "batch": ("vmap",), "links": COLUMNS}
 """The columns in which a rule is used."""
 
@@ -81,7 +85,7 @@ def wanted(seed: int, tried: dict[Cell, int], known: Known) -> Case:
     case = Case(seed)
     for k in range(TRIES):
         case = aimed(r, seed + k * APART, cell, known)
-        if holds(case.recipe, cell):
+        if why_not(cell, IMPOSSIBLE) or holds(case.recipe, cell):
             break
     return case
 
@@ -90,9 +94,9 @@ def aimed(r: random.Random, seed: int, cell: Cell, known: Known) -> Case:
     """A case that may fill a cell."""
     name, column, depth = cell
     height = depth - 1 + LEVELS.get(name, 0)
-    case = Case(seed, name if name in OPERATIONS else "", MAKERS.get(name, ()))
+    case = Case(seed, name if name in OPERATIONS else EFFECTS.get(name, ""), MAKERS.get(name, ()))
     small = known.of(name, height)
-    if small and r.random() < (0.5 if case.operation else 0.9):
+    if small and r.random() < (0.5 if name in OPERATIONS else 0.9):
         case = Case.of(r.choice(small))
     recipe = case.recipe
     while recipe.height < height:

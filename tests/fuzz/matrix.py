@@ -23,7 +23,8 @@ COLUMNS = (
 DEPTHS = (1, 2, 3)
 LEVELS = {
     **dict.fromkeys(["loop", "branch", "call", "checkpoint", "custom_jvp", "custom_vjp"], 1),  # levels themselves
-    "custom_backward": 2, "stack_empty": 3, "stack_length": 3, "stack_element": 4,  # made by so many
+    # made by so many
+    "custom_backward": 2, "stack_empty": 3, "stack_length": 3, "stack_collect": 3, "stack_element": 4,
 }  # fmt: skip
 """How many levels of nesting there are wherever a primitive is."""
 ROWS = tuple(all_primitives())
