@@ -48,8 +48,8 @@ def direction(x):
 
 
 def weighted(ys):
-    """A number that depends on everything."""
-    return sum([np.sum(y * direction(y)) for y in ys if y.dtype.kind == "f"])
+    """A number that depends on everything, and whose derivatives do."""
+    return sum([np.sum(y * (direction(y) + y / 4)) for y in ys if y.dtype.kind == "f"])
 
 
 def moved(xs, factor, shift):
@@ -57,9 +57,15 @@ def moved(xs, factor, shift):
     return [(x * factor + shift).astype(x.dtype) if x.dtype.kind == "f" else x for x in xs]
 
 
+def shares(y):
+    """How much each row counts: 1, 2, 3 ... parts of one."""
+    parts = np.arange(1.0, y.shape[0] + 1)
+    return (parts / np.sum(parts)).reshape((-1,) + (1,) * (y.ndim - 1)).astype(y.dtype)
+
+
 def averaged(ys):
-    """Of rows: the mean, or the last one if they are no floats."""
-    return tuple([np.sum(y, axis=0) / y.shape[0] if y.dtype.kind == "f" else y[-1] for y in ys])
+    """Of rows: a mean that tells them apart, or the last one if they are no floats."""
+    return tuple([np.sum(y * shares(y), axis=0) if y.dtype.kind == "f" else y[-1] for y in ys])
 
 
 def of_floats(f, args):
@@ -87,11 +93,25 @@ def from_python(x):
     return f(x)
 
 
+def heard(x):
+    """x, which Python hears of."""
+    fg.debug.callback(lambda x: None, x)
+    return x
+
+
+def again(x):
+    """x, as the backward pass of a checkpoint holds it."""
+    return fg.grad(fg.checkpoint(lambda s: np.sum(s * x)))(np.ones_like(x))
+
+
 def solved(a, b):
-    """The solution of a linear system, by a solver that is given."""
-    return fg.custom_linear_solve(
-        lambda x: a @ x, b, lambda matvec, b: np.linalg.solve(a, b), lambda matvec, b: np.linalg.solve(a.T, b)
-    )
+    """The solution of a linear system, by a solver that is given, which improves what it finds."""
+
+    def solver(a):
+        inverse = lambda b: np.linalg.solve(a, b)
+        return lambda matvec, b: inverse(b) + inverse(b - matvec(inverse(b)))
+
+    return fg.custom_linear_solve(lambda x: a @ again(x), b, solver(a), solver(a.T))
 
 
 # -- transforms
@@ -175,6 +195,30 @@ def with_vjp_rule(f, *args):
     return tuple(h(*xs))
 
 
+def minus(xs, ys):
+    return tuple([x - y for x, y in zip(xs, ys, strict=True)])
+
+
+def inverse(matvec, uv):
+    """The solution of a system whose matrix is 1 + N with N N = 0: the inverse is 1 - N."""
+    return tuple([minus([2 * x for x in xs], ys) for xs, ys in zip(uv, matvec(uv), strict=True)])
+
+
+def as_root(f, *args):
+    """The solution of the equations u = args, v = f(u)."""
+    g, xs = of_floats(f, args)
+    equations = lambda uv, *xs: (minus(uv[0], xs), minus(uv[1], g(*uv[0])))
+    return fg.implicit.root(equations, lambda *xs: (xs, g(*xs)), inverse)(*xs)[1]
+
+
+def in_system(f, *args):
+    """The solution of the linear system u = f(args), v - u f'(args) = args."""
+    g, xs = of_floats(f, args)
+    ys, back = fg.vjp(g, *xs)
+    matvec = lambda uv: (uv[0], minus(uv[1], back(uv[0])))
+    return bent(fg.custom_linear_solve(matvec, (tuple(ys), tuple(xs)), inverse, inverse)[1])
+
+
 # -- loops and branches
 
 
@@ -221,7 +265,9 @@ def in_cond(f, *args):
 
 
 def in_switch(f, *args):
-    first = lambda *args: tuple(f(*moved(args, 0.5, 0.2)))
+    """One branch is without the function."""
+    level = bend(np.sum(args[0]))
+    first = lambda *args: tuple([(np.zeros(y.shape) + level).astype(y.dtype) for y in fg.eval_shape(f, *args)])
     last = lambda *args: tuple([bend(y) if y.dtype.kind == "f" else y for y in f(*args)])
     index = (np.sum(args[0]) > 0.4).astype(np.int64) + (np.sum(args[0]) > -0.4)
     return tuple(lax.switch(index, [first, f, last], *args))
@@ -255,6 +301,9 @@ class Wrapper:
         Of the derivative.
     basis
         Whether it differentiates along every element.
+    implicit
+        Whether its derivative solves a linear system, whose matrix is applied once, and in reverse mode only, if the
+        function has nothing but a backward rule.
     """
 
     column: str
@@ -262,6 +311,7 @@ class Wrapper:
     times: int = 1
     order: int = 0
     basis: bool = False
+    implicit: bool = False
 
 
 WRAPPERS: dict[str, Wrapper] = {
@@ -284,14 +334,17 @@ WRAPPERS: dict[str, Wrapper] = {
     "in_checkpoint_of_dots": Wrapper("checkpoint"),
     "in_scan_backwards": Wrapper("scan"),
     "in_fori": Wrapper("while"),
-    "in_switch": Wrapper("cond", times=3),
+    "in_switch": Wrapper("cond", times=2),
     "in_rounds": Wrapper("", times=6),
+    "as_root": Wrapper("", times=2, implicit=True),
+    "in_system": Wrapper("vjp", "reverse", 3, 1),
 }
 
 HELPERS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        bend, fit, bent, bind, direction, weighted, moved, averaged, of_floats, contracted, from_python, solved,
+        bend, fit, bent, bind, direction, weighted, moved, shares, averaged, of_floats, contracted, from_python, heard,
+        again, solved, minus, inverse,
         *[globals()[name] for name in WRAPPERS],
     )
 }  # fmt: skip

@@ -182,6 +182,7 @@ BOUND: dict[str, Callable[..., Any]] = {
     "stable_order": lambda x: np.argsort(x, axis=-1, kind="stable"),
     "check_fits": lambda x, low, high, target: x,
     "barrier": lambda *xs: xs[0],
+    "iota": lambda shape, dtype, axis: np.indices(shape)[axis].astype(dtype),
     "dynamic_slice": lambda x, *starts, sizes: x[_window(x, *starts, sizes=sizes)],
     "dynamic_update_slice": _updated,
 }  # fmt: skip
@@ -214,6 +215,9 @@ PLAIN: dict[str, Any] = {
         stop_gradient=either(stop_gradient, lambda x: x), checkpoint_name=lambda x, name: x,
         pure_callback=lambda f, result, *args: f(*args), ShapeDtypeStruct=lambda shape, dtype: None,
         custom_linear_solve=lambda matvec, b, solve, transpose_solve: solve(matvec, b),
+        implicit=SimpleNamespace(root=lambda f, solver, tangent_solve: solver),
+        debug=SimpleNamespace(callback=lambda f, x: None),
+        eval_shape=lambda f, *args: f(*args),
         special=SimpleNamespace(**{name: either(getattr(special, name), _scipy(name)) for name in special.__all__}),
         nn=SimpleNamespace(sigmoid=either(sigmoid, _scipy("expit"))),
         numpy=SimpleNamespace(asarray=At),

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.testing.nesting import WRAPPERS, helpers_of
+from funcgrad.testing.nesting import WRAPPERS, Wrapper, helpers_of
 
 HEADER = "import numpy as np\nimport funcgrad as fg\nfrom funcgrad import lax\n"
+ORDER = 3  # of derivatives, at most
 BINDING = "from funcgrad.core.primitive import registry\nfrom funcgrad.core.trace import bind1\n"
 
 
@@ -130,9 +131,9 @@ class Recipe:
 
     @property
     def order(self) -> int:
-        """Of the highest derivative in it."""
+        """Of the highest derivative in it; as high as can be, if there can be no further one."""
         nested = [s for s in self.steps if s.body is not None]
-        return max([WRAPPERS[s.text].order + s.body.order for s in nested if s.body is not None], default=0)
+        return max([_order(WRAPPERS[s.text], s.body) for s in nested if s.body is not None], default=0)
 
     @property
     def size(self) -> int:
@@ -146,6 +147,10 @@ class Recipe:
     def with_args(self, args: Sequence[Any]) -> Recipe:
         """The same program with other arguments."""
         return replace(self, args=tuple(args))
+
+
+def _order(w: Wrapper, body: Recipe) -> int:
+    return ORDER if w.implicit and body.backward_only else w.order + body.order
 
 
 def literal(x: Any) -> str:

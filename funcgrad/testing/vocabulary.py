@@ -223,7 +223,8 @@ def _stack(d: Draw) -> None:
 
 def _iota(d: Draw) -> None:
     i = d.pick("f", least=1)
-    d.add("{0} * (np.arange({0}.shape[-1]) * 0.25)", i)
+    shape = d.values[i].shape
+    d.add(f'{{0}} * bind("iota", shape={shape}, dtype=np.dtype("f8"), axis={len(shape) - 1}) * 0.25', i)
 
 
 # -- reductions and running totals
@@ -380,6 +381,7 @@ OPERATIONS: dict[str, Operation] = {
     "barrier": _barrier,
     "check_fits": _check_fits,
     "callback": _simple("from_python({0})"),
+    "heard": _simple("heard({0})"),
     "reshape": _reshape,
     "transpose": _transpose,
     "broadcast": _broadcast_to,
@@ -430,6 +432,7 @@ COMMON: tuple[str, ...] = (
 PRIVATE = UNNAMED | {  # `guarded` makes NumPy warn
     "guarded",
     "barrier", "check_fits", "linear_recurrence", "dynamic_slice", "dynamic_update_slice", "stable_order", "callback",
+    "heard", "iota",
 }  # fmt: skip
 PUBLIC = tuple([name for name in dict.fromkeys([*COMMON, *OPERATIONS]) if name not in PRIVATE])
 """Those that can be written with public names, the simplest first."""

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.fuzz import run
+from tests.fuzz.aim import Known
 from tests.fuzz.cases import Case
 from tests.fuzz.impossible import IMPOSSIBLE
 from tests.fuzz.planted import FAULTS
@@ -23,8 +24,8 @@ parser.add_argument("--planted", help="plant this fault, and search until it is 
 options = parser.parse_args()
 
 if options.child:
-    cells = [(name, column, depth) for name, column, depth in json.load(sys.stdin)]
-    run.child(options.seed, run.CHUNK, cells, options.jax)
+    tried, samples = json.load(sys.stdin)
+    run.child(options.seed, run.CHUNK, {tuple(cell): n for cell, n in tried}, Known(samples), options.jax)
 elif options.planted:
     if options.planted not in FAULTS:
         parser.error(f"argument --planted: no fault {options.planted!r}; there are {', '.join(FAULTS)}")
@@ -32,8 +33,8 @@ elif options.planted:
 elif options.case:
     try:
         case = Case.of(options.case)
-    except ValueError:
-        parser.error(f"argument --case: {options.case!r} is not seed/operation/stack, like '3//' or '3/dot/in_jit'")
+    except ValueError as error:
+        parser.error(f"argument --case: {options.case!r}: {error}")
     run.ready()
     print(case.recipe)
     report = run.one(case, options.jax)

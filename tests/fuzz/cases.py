@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from funcgrad.testing.drawing import Random, Style, draw_recipe
+from funcgrad.testing.drawing import Random, Style, draw_recipe, wrapped
 from funcgrad.testing.nesting import WRAPPERS
 from funcgrad.testing.recipes import Recipe
 from funcgrad.testing.vocabulary import COMMON, OPERATIONS
@@ -21,21 +22,30 @@ class Case:
     operation
         One that comes often, or "".
     stack
-        Names of wrappers around the program, the innermost first.
+        Names of wrappers around the program, the innermost first. The more there are, the simpler is the program.
+    outer
+        Names of wrappers around all that, which leave it as it is.
     """
 
     seed: int
     operation: str = ""
     stack: tuple[str, ...] = ()
+    outer: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.seed}/{self.operation}/{'+'.join(self.stack)}"
+        parts = [str(self.seed), self.operation, "+".join(self.stack), "+".join(self.outer)]
+        return "/".join(parts if self.outer else parts[:-1])
 
     @classmethod
     def of(cls, text: str) -> Case:
-        """What `str` gave."""
-        seed, operation, stack = text.split("/")
-        return cls(int(seed), operation, tuple(filter(None, stack.split("+"))))
+        """What `str` gave; a ValueError says what it cannot be."""
+        seed, *names = text.split("/")
+        if not seed.isdecimal() or not 2 <= len(names) <= 3:
+            raise ValueError("it is not seed/operation/stack, like '3//' or '3/dot/in_jit'")
+        _require("operation", [names[0]], ["", *OPERATIONS])
+        stack, outer = [tuple(filter(None, s.split("+"))) for s in [*names, ""][1:3]]
+        _require("wrapper", [*stack, *outer], [*WRAPPERS])
+        return cls(int(seed), names[0], stack, outer)
 
     @property
     def recipe(self) -> Recipe:
@@ -47,7 +57,14 @@ class Case:
             steps = min(steps, 12)
         often = (self.operation,) * (len(OPERATIONS) // 6) if self.operation else ()
         style = Style(steps, depth, (*COMMON, *COMMON, *OPERATIONS, *often), tuple(WRAPPERS), nested=12)
-        return draw_recipe(choices, style, self.stack)
+        return wrapped(choices, draw_recipe(choices, style, self.stack), self.outer)
+
+
+def _require(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            similar = ", ".join(difflib.get_close_matches(name, known, 3))
+            raise ValueError(f"there is no {kind} {name!r}" + (f"; similar ones: {similar}" if similar else ""))
 
 
 def at_random(seed: int) -> Case:

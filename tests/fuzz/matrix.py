@@ -8,12 +8,12 @@ loops.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 from funcgrad.testing.nesting import WRAPPERS
 from funcgrad.testing.recipes import Recipe
-from tests.fuzz.comparisons import Outcome, primitives
+from tests.fuzz.comparisons import NO_DERIVATIVE, Outcome, primitives
 from tests.rule_checker import all_primitives
 
 Cell = tuple[str, str, int]
@@ -21,32 +21,51 @@ COLUMNS = (
     "eager", "jit", "jvp", "vjp", "vmap", "checkpoint", "scan", "while", "cond", "custom_jvp", "custom_vjp",
 )  # fmt: skip
 DEPTHS = (1, 2, 3)
-NESTS = ("loop", "branch", "call", "checkpoint", "custom_jvp", "custom_vjp")  # these are levels themselves
-OF_NESTS = ("custom_backward", "stack_empty", "stack_length", "stack_element", "stack_collect")  # made by two levels
+LEVELS = {
+    **dict.fromkeys(["loop", "branch", "call", "checkpoint", "custom_jvp", "custom_vjp"], 1),  # levels themselves
+    # made by so many
+    "custom_backward": 2, "stack_empty": 3, "stack_length": 3, "stack_collect": 3, "stack_element": 4,
+}  # fmt: skip
+"""How many levels of nesting there are wherever a primitive is."""
 ROWS = tuple(all_primitives())
 
 
 def cells_of(recipe: Recipe, outcome: Outcome) -> list[Cell]:
     """What a program that was compared covers."""
     found: set[Cell] = set()
-
-    def add(names: Iterable[str], column: str, depth: int) -> None:
-        found.update([(name, column, min(max(depth - own_levels(name), 1), DEPTHS[-1])) for name in names if column])
-
-    whole = primitives(recipe)
-    for way in ("eager", "jit", "jvp", "vjp"):
-        if way in outcome.ways:
-            add(whole, way, recipe.height + 1)
-    if "eager" in outcome.ways:
-        for s in recipe.levels():
-            assert s.body is not None
-            add(primitives(s.body), WRAPPERS[s.text].column, s.body.height + 1)
+    names: dict[int, set[str]] = {}
+    for column, height, body in places(recipe):
+        if (column if body is recipe else "eager") in outcome.ways:
+            if id(body) not in names:
+                names[id(body)] = primitives(body)
+            found.update([(name, column, depth_of(name, height)) for name in names[id(body)]])
     return sorted(found)
 
 
-def own_levels(name: str) -> int:
-    """How many levels of nesting there are wherever a primitive is."""
-    return 2 if name in OF_NESTS else int(name in NESTS)
+def places(recipe: Recipe) -> Iterator[tuple[str, int, Recipe]]:
+    """What is inside the transforms: the column of each, how deep the inside is nested, and the inside."""
+    for way in ("eager", "jit", "jvp", "vjp"):
+        yield way, recipe.height, recipe
+    for s in recipe.levels():
+        assert s.body is not None
+        if WRAPPERS[s.text].column:
+            yield WRAPPERS[s.text].column, s.body.height, s.body
+
+
+def depth_of(name: str, height: int) -> int:
+    """At which depth a transform meets a primitive in a program that is nested so deep."""
+    return min(max(height + 1 - LEVELS.get(name, 0), 1), DEPTHS[-1])
+
+
+def holds(recipe: Recipe, cell: Cell) -> bool:
+    """Whether a program fills a cell if it can be compared."""
+    name, column, depth = cell
+    out = ("jvp", "vjp") if recipe.uses("float32", *NO_DERIVATIVE) else ("jvp",) if recipe.backward_only else ()
+    return any([
+        name in primitives(body)
+        for c, height, body in places(recipe)
+        if c == column and depth_of(name, height) == depth and not (body is recipe and c in out)
+    ])  # fmt: skip
 
 
 def empty(seen: Counter[Any], impossible: dict[Any, str]) -> list[Cell]:

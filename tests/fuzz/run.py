@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import selectors
 import subprocess
 import sys
@@ -21,11 +20,10 @@ from typing import Any
 import numpy as np
 
 from funcgrad.control import roll
-from funcgrad.testing.nesting import WRAPPERS
 from funcgrad.testing.recipes import Recipe
-from funcgrad.testing.vocabulary import OPERATIONS
-from tests.fuzz.cases import Case, at_random
-from tests.fuzz.comparisons import Outcome, check, equations, trace
+from tests.fuzz.aim import SLOTS, Known, wanted, weight
+from tests.fuzz.cases import Case
+from tests.fuzz.comparisons import Outcome, check, equations, primitives, trace
 from tests.fuzz.matrix import COLUMNS, DEPTHS, ROWS, Cell, cells_of, empty, table
 from tests.fuzz.minimise import minimised
 
@@ -34,31 +32,6 @@ SILENCE = 300.0  # seconds without a word after which a process hangs
 SECONDS = 40.0  # for one program
 NUMBA = 40  # one program in so many goes through Numba, too
 ROLLED = 3, 20  # equal steps that become a loop
-
-
-MAKERS = {
-    "branch": ("in_cond",), "loop": ("in_scan",), "call": ("in_jit",), "checkpoint": ("in_checkpoint",),
-    "custom_jvp": ("with_jvp_rule",), "custom_vjp": ("with_vjp_rule",), "custom_backward": ("with_vjp_rule", "in_grad"),
-    "custom_linear": ("with_vjp_rule",),
-    **dict.fromkeys(["stack_empty", "stack_length", "stack_element", "stack_collect"], ("in_while", "in_grad")),
-}  # fmt: skip
-"""Wrappers inside which a program has a primitive that no operation makes."""
-SLOTS = {"jvp": ("jvp", "custom_jvp"), "transpose": ("vjp",), "split": ("vjp",), "batch": ("vmap",), "links": COLUMNS}
-"""The columns in which a rule is used."""
-
-
-def wanted(seed: int, cells: list[Cell]) -> Case:
-    """A case for one of the empty cells, or any."""
-    r = random.Random(seed)
-    if not cells or r.random() < 0.4:
-        return at_random(seed)
-    name, column, depth = r.choice(cells)
-    others = list(WRAPPERS)
-    stack = [*MAKERS.get(name, ()), *[r.choice(others) for _ in range(depth - 1)]]
-    around = [w for w, found in WRAPPERS.items() if found.column == column]
-    if around:
-        stack.append(r.choice(around))
-    return Case(seed, name if name in OPERATIONS else "", tuple(stack))
 
 
 def ready() -> None:
@@ -88,6 +61,7 @@ def one(case: Case, jax: bool = False) -> dict[str, Any]:
         }
     else:
         report |= {"cells": cells_of(recipe, outcome), "equations": equations(trace(recipe))}
+        report |= {"height": recipe.height, "weight": weight(recipe)}
     return report | {"seconds": time.process_time() - start}
 
 
@@ -111,25 +85,35 @@ def search(name: str, seconds: float, first: int = 0) -> dict[str, Any]:
     start, programs = time.process_time(), 0
     primitive, _, slot = name.partition(".")
     rows, columns = ((primitive,), SLOTS[slot]) if slot in SLOTS else (ROWS, COLUMNS)
-    every = [(p, c, d) for p in rows for c in columns for d in DEPTHS]
+    every = {(p, c, d): 0 for p in rows for c in columns for d in DEPTHS}
     report = {"fault": name, "found": ""}
+    known = Known()
     while time.process_time() - start < seconds and not report["found"]:
-        case = wanted(first + programs, every)
+        case = wanted(first + programs, every, known)
         print(json.dumps({"start": str(case)}), flush=True)
         try:
             outcome = check(case.recipe, case.seed, seconds=SECONDS)
             report["found"] = str(outcome.failure or "")
+            if not report["found"]:
+                known.add(sorted(primitives(case.recipe)), case.recipe.height, weight(case.recipe), str(case))
         except Exception as error:  # derivatives of the oracle are those of funcgrad, too
             report["found"] = f"{type(error).__name__}: {error}"
         programs += 1
     return report | {"programs": programs, "seconds": time.process_time() - start}
 
 
-def child(first: int, count: int, cells: list[Cell], jax: bool) -> None:
+def learn(known: Known, report: dict[str, Any]) -> None:
+    """Remember what a program held."""
+    if "cells" in report:
+        names = {name for name, column, _ in report["cells"] if column == "eager"}
+        known.add(sorted(names), report["height"], report["weight"], report["case"])
+
+
+def child(first: int, count: int, tried: dict[Cell, int], known: Known, jax: bool) -> None:
     """The work of one process: a line before and after each program."""
     ready()
     for seed in range(first, first + count):
-        case = wanted(seed, cells)
+        case = wanted(seed, tried, known)
         print(json.dumps({"start": str(case)}), flush=True)
         try:
             report = one(case, jax)
@@ -137,7 +121,11 @@ def child(first: int, count: int, cells: list[Cell], jax: bool) -> None:
             where = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
             report = {"case": str(case), "kind": f"fuzzer: {what[:60]}", "fault": what, "code": "", "ways": []}
+        learn(known, report)
+        for cell in report.get("cells", ()):
+            tried.pop(cell, None)
         print(json.dumps(report), flush=True)
+    print(json.dumps({"tried": list(tried.items())}), flush=True)
 
 
 class Run:
@@ -147,6 +135,8 @@ class Run:
         self.path = path
         self.impossible = impossible
         self.seen: Counter[Any] = Counter()
+        self.known = Known()
+        self.tried: Counter[Any] = Counter()
         self.total: Counter[str] = Counter()
         self.seconds = 0.0
         self.faults: list[dict[str, Any]] = []
@@ -158,13 +148,16 @@ class Run:
         self.total.update(found["total"])
         self.seconds = found["seconds"]
         self.faults = found["faults"]
+        self.known = Known(found.get("known", ()))
+        self.tried.update({tuple(cell): n for cell, n in found.get("tried", ())})
 
     def write(self) -> None:
         """Keep it for the next run, which adds to it."""
         if self.path is not None:
             found = {
                 "total": dict(self.total), "seconds": self.seconds, "faults": self.faults,
-                "cells": [[list(cell), n] for cell, n in sorted(self.seen.items())],
+                "cells": [[list(cell), n] for cell, n in sorted(self.seen.items())], "known": self.known.all(),
+                "tried": sorted(self.tried.items()),
             }  # fmt: skip
             self.path.write_text(json.dumps(found, indent=1))
 
@@ -176,6 +169,7 @@ class Run:
         self.total.update([f"unsettled: {w.split()[0]}" for w in report.get("unsettled", ())])
         self.seconds += report.get("seconds", 0.0)
         self.seen.update([tuple(cell) for cell in report.get("cells", ())])
+        learn(self.known, report)
         if "fault" in report:
             self.total["faults"] += 1
             self.faults.append({k: report[k] for k in ("case", "kind", "fault", "code")})
@@ -184,6 +178,10 @@ class Run:
     def empty(self) -> list[Cell]:
         """The cells that are wanted."""
         return empty(self.seen, self.impossible)
+
+    def wanted(self) -> list[tuple[Cell, int]]:
+        """These, and how often programs were drawn for them."""
+        return [(cell, self.tried[cell]) for cell in self.empty()]
 
     def summary(self, matrix: bool = True) -> str:
         """The run as text."""
@@ -226,12 +224,15 @@ def chunk(run: Run, first: int, jax: bool, end: float) -> int:
     """Programs of one process; the seed after the last one."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--child", "--seed", str(first)]
     started, done = "", 0
-    for line in lines_of(command + (["--jax"] if jax else []), json.dumps(run.empty())):
+    for line in lines_of(command + (["--jax"] if jax else []), json.dumps([run.wanted(), run.known.all()])):
         if line is None:
             break
         report = json.loads(line)
         if "start" in report:
             started = report["start"]
+            continue
+        if "tried" in report:
+            run.tried.update({tuple(cell): n - run.tried[tuple(cell)] for cell, n in report["tried"]})
             continue
         started = ""
         done += 1

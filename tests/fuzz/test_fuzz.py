@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -19,10 +20,11 @@ from funcgrad.testing.plain import PLAIN
 from funcgrad.testing.recipes import literal
 from funcgrad.testing.vocabulary import OPERATIONS, Impossible
 from tests.fuzz import run
+from tests.fuzz.aim import KEPT, TRIES, Known, aimed
 from tests.fuzz.cases import Case, at_random
 from tests.fuzz.comparisons import check
 from tests.fuzz.impossible import IMPOSSIBLE
-from tests.fuzz.matrix import COLUMNS, ROWS, cells_of
+from tests.fuzz.matrix import COLUMNS, ROWS, Cell, cells_of, holds
 from tests.fuzz.minimise import minimised, size
 from tests.fuzz.planted import FAULTS
 
@@ -105,6 +107,43 @@ def test_cells_are_read_from_the_trace() -> None:
     cells = cells_of(recipe, check(recipe))
     assert ("loop", "vjp", 3) in cells and ("loop", "eager", 3) in cells
     assert not any([c for c in cells if c[1] == "vmap"])
+
+
+@pytest.mark.parametrize("cell", [("gcd", "scan", 2), ("custom_backward", "vmap", 1), ("stack_length", "cond", 1)])
+def test_cases_for_a_cell_are_found(cell: Cell) -> None:
+    cases = [aimed(random.Random(k), k, cell, Known()) for k in range(3 * TRIES)]
+    case = next(c for c in cases if holds(c.recipe, cell))
+    assert repr(Case.of(str(case)).recipe) == repr(case.recipe)
+
+
+def test_what_programs_held_is_nested() -> None:
+    known = Known()
+    known.add(["mask_mul", "sin"], 1, (False, 1, 12), "7//in_grad")
+    cell = ("mask_mul", "vmap", 3)
+    cases = [aimed(random.Random(k), k, cell, known) for k in range(TRIES)]
+    assert any([c.seed == 7 and c.outer[-1] in ("in_vmap", "in_vmap_of_some") for c in cases])
+
+
+def test_the_smallest_cases_are_known() -> None:
+    known = Known()
+    for steps in (9, 4, 7, 5, 6):
+        known.add(["sin"], 2, (False, 0, steps), f"{steps}//")
+    assert known.of("sin", 2) == ["4//", "5//", "6//"][:KEPT] and not known.of("sin", 1)
+    assert Known(json.loads(json.dumps(known.all()))).samples == known.samples
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("3/dto/", "there is no operation 'dto'; similar ones: dot"),
+        ("3//in_jitt", "there is no wrapper 'in_jitt'; similar ones: in_jit"),
+        ("3//in_jit/in_nothing_at_all_of_this", "there is no wrapper 'in_nothing_at_all_of_this'"),
+        ("3", "it is not seed/operation/stack"),
+    ],
+)
+def test_names_of_cases_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Case.of(text)
 
 
 # -- planted faults

@@ -1,0 +1,117 @@
+"""Aiming: a case for an empty cell of the matrix, around the smallest programs so far that held its primitive.
+
+No list says which operations and transforms make a program hold a primitive: what earlier programs held is remembered.
+Such a case is drawn again inside as many wrappers as the depth takes, and inside the one that the column is for, until
+the trace of the whole has what the cell wants.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from funcgrad.testing.drawing import Random, wrapped
+from funcgrad.testing.nesting import WRAPPERS
+from funcgrad.testing.recipes import Recipe
+from funcgrad.testing.vocabulary import OPERATIONS
+from tests.fuzz.cases import Case, at_random
+from tests.fuzz.impossible import IMPOSSIBLE
+from tests.fuzz.matrix import COLUMNS, LEVELS, Cell, holds, why_not
+
+KEPT = 3  # cases of one primitive and height
+TRIES = 10  # cases drawn for a cell
+APART = 100_000_000  # between the seeds of these
+ANY = 0.3  # how many of the programs are for no cell
+
+Sample = tuple[str, int, tuple[bool, int, int], str]  # a primitive, a height, how large it is, a case
+
+MAKERS = {
+    "branch": ("in_cond",), "loop": ("in_scan",), "call": ("in_jit",), "checkpoint": ("in_checkpoint",),
+    "custom_jvp": ("with_jvp_rule",), "custom_vjp": ("with_vjp_rule",), "custom_backward": ("with_vjp_rule", "in_grad"),
+    "custom_linear": ("with_vjp_rule", "as_root"),
+    "stack_empty": ("in_while", "in_switch", "in_grad"), "stack_length": ("in_while", "in_hessian", "in_grad"),
+    "stack_element": ("in_while", "in_switch", "in_hessian", "in_vmap"),
+    "stack_collect": ("in_while", "in_grad", "in_jit"),
+}  # fmt: skip
+"""Wrappers to begin with, for primitives that no operation makes."""
+EFFECTS = {"stack_collect": "heard"}
+"""An operation that these programs need."""
+SLOTS = {"jvp": ("jvp", "custom_jvp"), "transpose": ("vjp",), "split": ("vjp",), "batch": ("vmap",), "links": COLUMNS}
+"""The columns in which a rule is used."""
+
+
+class Known:
+    """For each primitive, the smallest cases that held it, by how deep they are nested."""
+
+    def __init__(self, samples: Iterable[Sequence[object]] = ()) -> None:
+        self.samples: dict[tuple[str, int], list[Sample]] = {}
+        for name, height, size, case in samples:
+            self.add([name], height, size, case)  # type: ignore[arg-type, list-item]
+
+    def add(self, names: Iterable[str], height: int, size: Sequence[int], case: str) -> None:
+        """What a case held."""
+        backward, order, steps = size
+        for name in names:
+            found = self.samples.setdefault((name, height), [])
+            sample = (name, height, (bool(backward), order, steps), case)
+            if sample not in found:
+                found.append(sample)
+                found.sort(key=lambda s: s[2:])
+                del found[KEPT:]
+
+    def of(self, name: str, height: int) -> list[str]:
+        """Cases with a primitive that are nested no deeper."""
+        return [case for h in range(height + 1) for *_, case in self.samples.get((name, h), ())]
+
+    def all(self) -> list[Sample]:
+        """Everything, as `__init__` takes it."""
+        return [s for found in self.samples.values() for s in found]
+
+
+def weight(recipe: Recipe) -> tuple[bool, int, int]:
+    """How hard it is to nest a program: the smaller, the easier."""
+    return recipe.backward_only, recipe.order, recipe.size
+
+
+def wanted(seed: int, tried: dict[Cell, int], known: Known) -> Case:
+    """A case for one of the cells that were tried least, which counts as a try; or any."""
+    r = random.Random(seed)
+    if not tried or r.random() < ANY:
+        return at_random(seed)
+    least = min(tried.values())
+    cell = r.choice(sorted([c for c, n in tried.items() if n == least]))
+    tried[cell] += 1
+    case = Case(seed)
+    for k in range(TRIES):
+        case = aimed(r, seed + k * APART, cell, known)
+        if why_not(cell, IMPOSSIBLE) or holds(case.recipe, cell):
+            break
+    return case
+
+
+def aimed(r: random.Random, seed: int, cell: Cell, known: Known) -> Case:
+    """A case that may fill a cell."""
+    name, column, depth = cell
+    height = depth - 1 + LEVELS.get(name, 0)
+    case = Case(seed, name if name in OPERATIONS else EFFECTS.get(name, ""), MAKERS.get(name, ()))
+    small = known.of(name, height)
+    if small and r.random() < (0.5 if name in OPERATIONS else 0.9):
+        case = Case.of(r.choice(small))
+    recipe = case.recipe
+    while recipe.height < height:
+        outer = around(r, recipe, list(WRAPPERS))
+        if outer is None:
+            break
+        case, recipe = replace(case, outer=(*case.outer, outer[0])), outer[1]
+    last = around(r, recipe, [w for w, found in WRAPPERS.items() if found.column == column])
+    return case if last is None else replace(case, outer=(*case.outer, last[0]))
+
+
+def around(r: random.Random, recipe: Recipe, names: list[str]) -> tuple[str, Recipe] | None:
+    """One of several wrappers that can be around a program, and the program inside it."""
+    for name in r.sample(names, len(names)):
+        found = wrapped(Random(0), recipe, (name,))
+        if found.height > recipe.height:
+            return name, found
+    return None
