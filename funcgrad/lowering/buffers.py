@@ -6,6 +6,7 @@ that touches the buffer there, so an arena is as large as what is alive at the s
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -69,17 +70,18 @@ def layout(s: Schedule, touched: Sequence[Iterable[Any]], elsewhere: Iterable[An
     last |= {r: len(touched) for r in s.outputs if r in last}
     start = _rounded(start) if start else 0
     places: dict[Any, Place] = {}
-    alive: list[Place] = []
+    alive: list[Place] = []  # by their offsets
     for r in sorted(first, key=first.__getitem__):
         size = buffer_bytes(s, r)
+        room = _rounded(size)
         alive = [p for p in alive if p.last >= first[r]]
         at = start
-        for p in sorted(alive, key=lambda p: p.offset):
-            if at + _rounded(size) <= p.offset:
+        for p in alive:
+            if at + room <= p.offset:
                 break
             at = max(at, p.end)
         places[r] = Place(at, size, first[r], last[r])
-        alive.append(places[r])
+        insort(alive, places[r], key=lambda p: p.offset)
     return Layout(places, max([p.end for p in places.values()], default=start))
 
 
