@@ -13,7 +13,7 @@ import pytest
 import funcgrad as fg
 from funcgrad.core.array import Array
 from funcgrad.lowering import donation
-from funcgrad.lowering.emit import Kernels, emit
+from funcgrad.lowering.emit import CpuKernels, emit
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import this_target
@@ -40,7 +40,9 @@ def placed(f: Callable[..., Any], *args: Any) -> list[bool]:
     """For each result of `f` whether it may lie in the argument of the same position from the start."""
     program = simplify(fg.make_program(f)(*args))
     s = schedule(program)
-    texts = [Kernels(this_target()).text(k, s, donation.updates(k, set(s.outputs))) for k in s.kernels]
+    kernels = CpuKernels(this_target())
+    kernels.given |= {*s.outputs}
+    texts = [kernels.code(k, s) for k in s.kernels]
     return [donation.in_place(s, texts, r, x) for r, x in zip(s.outputs, program.inputs, strict=False)]
 
 
@@ -84,7 +86,7 @@ def test_loops_whose_vectors_overlap_are_in_place_too() -> None:
         assert placed(lambda x: x + 1, np.ones(n)) == [True]
     program = simplify(fg.make_program(lambda x: x + 1)(np.ones(4 * lanes + 1)))
     s = schedule(program)
-    plain = [Kernels(this_target()).text(k, s) for k in s.kernels]
+    plain = [CpuKernels(this_target()).code(k, s) for k in s.kernels]
     assert [t.once for t in plain] == [lanes == 1]
     assert donation.in_place(s, plain, s.outputs[0], program.inputs[0]) == (lanes == 1)
 

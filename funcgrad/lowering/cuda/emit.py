@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
-from funcgrad.core.ir import Equation, Program, Var, make_aval
+from funcgrad.core.ir import Equation, Program, Var, make_aval, subprograms
 from funcgrad.lowering.buffers import layout
 from funcgrad.lowering.cuda.bodies import host_steps
 from funcgrad.lowering.cuda.control import control_launch, copies_of
@@ -17,12 +17,13 @@ from funcgrad.lowering.cuda.products import as_loop, product_launches
 from funcgrad.lowering.cuda.ptx import gpu_target
 from funcgrad.lowering.cuda.threads import Launch
 from funcgrad.lowering.cuda.walks import scatter_launches, walk_launches
-from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, Schedule, Walk
+from funcgrad.lowering.kernels import Control, Kernel, Library, Loop, Product, Scatter, Schedule, Walk
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.kernel import BYTE
 from funcgrad.lowering.registers.kinds import fits
 from funcgrad.lowering.registers.stacks import Growing
 from funcgrad.lowering.schedule import schedule
+from funcgrad.lowering.target import Kernels
 from funcgrad.lowering.values import Shared
 
 ALIGNMENT = 256  # bytes: of every buffer of its own
@@ -58,44 +59,49 @@ class Module:
     checks: tuple[Equation, ...]
 
 
-class Kernels:
-    """The kernels of a module, as they are emitted; equal texts are one kernel."""
+class CudaKernels(Kernels[list[Launch]]):
+    """The launches of a module, and the plan that runs them."""
 
     def __init__(self) -> None:
-        self.target = gpu_target()
-        self.shared = Shared()
-        self.checks: list[Equation] = []
-        self.texts: list[str] = []
-        self.names: dict[str, str] = {}
+        super().__init__(gpu_target(), Shared())
         self.buffers: dict[Any, int] = {}
         self.size = 0
         self.growing: dict[Any, Place] = {}
 
     # -- kernels
 
-    def launches(self, kernel: Kernel, s: Schedule) -> list[Launch]:
-        """What runs one kernel of a schedule that is not a plan of its own."""
-        if isinstance(kernel, Loop):
-            return loop_launches(kernel, s.views, self.target, self.shared, self.checks)
-        if isinstance(kernel, Walk):
-            return walk_launches(kernel, s.views, self.target, self.shared)
-        if isinstance(kernel, Scatter):
-            return scatter_launches(kernel, s.views, self.target, self.shared)
-        if isinstance(kernel, Product):
-            loop = as_loop(kernel, s)
-            if loop is not None:
-                return self.launches(loop, s)
-            return product_launches(kernel, self.target, self.shared)
-        assert isinstance(kernel, Control)
-        copies = [launch for loop in copies_of(kernel, s) for launch in self.launches(loop, s)]
+    @classmethod
+    def form(cls, e: Equation) -> bool:
+        """Functions of the user's run on the processor, also those that straight-line code could call."""
+        return super().form(e) and not _calls_out(e)
+
+    def loop(self, kernel: Loop, s: Schedule) -> list[Launch]:
+        """One index a thread; a reduction may take two launches."""
+        return loop_launches(kernel, s.views, self.target, self.shared, self.checks)
+
+    def walk(self, kernel: Walk, s: Schedule) -> list[Launch]:
+        """One line a thread, or a block."""
+        return walk_launches(kernel, s.views, self.target, self.shared)
+
+    def scatter(self, kernel: Scatter, s: Schedule) -> list[Launch]:
+        """One update a thread."""
+        return scatter_launches(kernel, s.views, self.target, self.shared)
+
+    def product(self, kernel: Product, s: Schedule) -> list[Launch]:
+        """One tile a block, or a sum where the result is a row or column."""
+        loop = as_loop(kernel, s)
+        return product_launches(kernel, self.target, self.shared) if loop is None else self.loop(loop, s)
+
+    def control(self, kernel: Control, s: Schedule) -> list[Launch]:
+        """Straight-line code in threads, after copies; nothing where the host goes round (`plan`)."""
+        if _by_host(kernel):
+            return []
+        copies = [launch for loop in copies_of(kernel, s) for launch in self.loop(loop, s)]
         return [*copies, control_launch(kernel, s, self.target, self.shared, self.checks)]
 
-    def _name(self, text: str) -> str:
-        name = self.names.get(text)
-        if name is None:
-            name = self.names[text] = f"k{len(self.names)}"
-            self.texts.append(text.replace("@KERNEL", f"@{name}", 1))
-        return name
+    def whole(self, kernel: Library, s: Schedule) -> list[Launch]:
+        """There are none: such an equation has no form here."""
+        raise NotImplementedError(kernel.equation.primitive.name)
 
     # -- plans
 
@@ -114,8 +120,11 @@ class Kernels:
 
     def plan(self, s: Schedule, known: Mapping[Any, Place]) -> list[Step]:
         """The steps of a schedule, some of whose buffers have a place already."""
-        items = [self._item(kernel, s) for kernel in s.kernels]
-        shared = lambda root: s.shared.get(root, root)
+        items = [self.code(kernel, s) for kernel in s.kernels]
+
+        def shared(root: Any) -> Any:
+            return s.shared.get(root, root)
+
         touched = [[shared(r) for launch in item for r in launch.roots] for item in items]
         for kernel, roots in zip(s.kernels, touched, strict=True):
             if _by_host(kernel):
@@ -143,15 +152,18 @@ class Kernels:
                 steps += host_steps(self, kernel, s, at)
             for launch in item:
                 roots, written = [shared(r) for r in launch.roots], {shared(r) for r in launch.written}
-                name = self._name(_as_kernel(launch, roots, written))
+                name = self.named(_as_kernel(launch, roots, written))
                 steps.append(Run(name, tuple([at(r) for r in roots]), launch.blocks, launch.threads, kernel))
         return steps
 
-    def _item(self, kernel: Kernel, s: Schedule) -> list[Launch]:
-        return [] if _by_host(kernel) else self.launches(kernel, s)
+
+def _calls_out(e: Equation) -> bool:
+    """Whether a function of the user's is called, somewhere inside."""
+    inside = [q for _, body in subprograms(e) for q in body.equations]
+    return e.primitive.traits.kind == "foreign" or any([_calls_out(q) for q in inside])
 
 
-def _by_host(kernel: Kernel) -> bool:
+def _by_host(kernel: Kernel) -> TypeGuard[Control]:
     """Whether the host goes round: a loop or branch whose bodies are kernels."""
     return isinstance(kernel, Control) and not fits(kernel.equation)
 
@@ -216,7 +228,7 @@ ATTRIBUTES = "attributes #0 = { nounwind }"
 def emit(program: Program) -> Module:
     """The kernels of a flat Program."""
     s = schedule(program)
-    kernels = Kernels()
+    kernels = CudaKernels()
     plan = kernels.plan(s, {v: Place(v) for v in (*program.inputs, *s.outputs)})
     heap = kernels.shared.declares.pop(REALLOC, REALLOC) is None
     text = "\n".join([*([HEAP] if heap else []), kernels.shared.text(), *kernels.texts, ATTRIBUTES, ""])

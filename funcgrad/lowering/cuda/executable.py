@@ -15,20 +15,18 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.errors import ProgramError, UnsupportedError
-from funcgrad.base.source import Source
 from funcgrad.core.device_array import DeviceArray, placed
 from funcgrad.core.ir import Aval, Equation, Program, Stack, make_aval, subprograms
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cost import lines_of
-from funcgrad.lowering.cuda.device import device_named
-from funcgrad.lowering.cuda.emit import ALIGNMENT, Module, emit
+from funcgrad.lowering.cuda.emit import ALIGNMENT, CudaKernels, Module, emit
 from funcgrad.lowering.cuda.plan import Choose, Device, Repeat, Run, run_module
 from funcgrad.lowering.cuda.ptx import LEVEL, compile_ptx, known_arch, resources
 from funcgrad.lowering.dump import dump_program, dump_ptx
 from funcgrad.lowering.executable import failed
+from funcgrad.lowering.forms import obstacles
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.simplify import simplify
-from funcgrad.lowering.stages import obstacles
 
 LARGE = 2**16  # bytes: arguments up to that are sent together
 
@@ -53,7 +51,7 @@ class CudaExecutable:
         self._inputs = [make_aval(v.aval.shape, v.aval.dtype) for v in self.program.inputs]
         self._outputs = [make_aval(a.aval.shape, a.aval.dtype) for a in self.program.outputs]
 
-    def __call__(self, args: Sequence[Any]) -> list[DeviceArray]:
+    def __call__(self, args: Sequence[Any], donated: tuple[int, ...] = ()) -> list[DeviceArray]:
         """Fresh arrays; `args` are of the Program's input types, on the device or in ordinary memory."""
         device, module = self.device, self.module
         addresses, held = self._addresses(args)
@@ -108,19 +106,9 @@ def cuda_module(flat: Program) -> Module:
     for a in (*flat.inputs, *flat.outputs):
         if isinstance(a.aval, Stack):
             raise UnsupportedError(_STACK, hint=_WHOLE)
-    for name, source in (*obstacles(flat), *_foreign(flat)):
+    for name, source in obstacles(flat, CudaKernels.form):
         raise UnsupportedError(f"{name} has no CUDA form yet", hint="jit(f) without device=", source=source)
     return emit(flat)
-
-
-def _foreign(program: Program) -> list[tuple[str, Source | None]]:
-    """Functions of the user's, which run on the processor."""
-    found = []
-    for e in program.equations:
-        if e.primitive.traits.kind == "foreign":
-            found.append((e.primitive.name, e.source))
-        found += [f for _, body in subprograms(e) for f in _foreign(body)]
-    return found
 
 
 # -- compiled code
@@ -202,8 +190,3 @@ def cuda_executable(program: Program, device: Device) -> CudaExecutable:
             return found
 
     return program.remember(("cuda", id(device)), find)
-
-
-def run(program: Program, args: Sequence[Any], name: str) -> list[DeviceArray]:
-    """Run a Program on the device of that name."""
-    return cuda_executable(program, device_named(name))(args)
