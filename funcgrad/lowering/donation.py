@@ -71,10 +71,11 @@ def _reads_first(s: Schedule, loop: Loop, result: Var, argument: Var) -> bool:
     ):
         return False
     before: list[Any] = []
+    elsewhere: list[Any] = []  # read at computed places
     after: list[Any] = [w.value for w in loop.writes[stores[0] + 1 :]]
     for e in loop.equations:
         if e.primitive.traits.kind in ("gather", "window"):
-            after.append(e.inputs[0])  # read at computed places
+            elsewhere.append(e.inputs[0])
             before += e.inputs[1:]
         else:
             before += e.inputs
@@ -84,7 +85,7 @@ def _reads_first(s: Schedule, loop: Loop, result: Var, argument: Var) -> bool:
     reads = lambda atoms: {a for a in atoms if isinstance(a, Var) and a not in computed and s.views[a].root is argument}
     here = contiguous(argument, loop.shape)
     early, late = reads(before), reads(after)
-    return late <= early and all([s.views[a] == here for a in early])
+    return not reads(elsewhere) and late <= early and all([s.views[a] == here for a in early])
 
 
 def copied(result: Var) -> tuple[Loop, Var]:

@@ -62,6 +62,7 @@ PLACES: list[tuple[str, Callable[..., Any], list[bool]]] = [
     ("by its sum", lambda x, y: x / np.sum(x), [True]),
     ("its sum afterwards", lambda x, y: (x + 1, np.sum(x)), [True]),
     ("positions", lambda x, y: x[np.array([3, 1, 0, 2, 7, 6, 5, 4])], [False]),
+    ("itself and positions", lambda x, y: x + x[np.array([3, 1, 0, 2, 7, 6, 5, 4])], [False]),
     ("a product of it", lambda x, y: x @ y, [False]),
     ("a product added", lambda x, y: x - 0.1 * (y @ y), [True]),
     ("a product of it added", lambda x, y: x - 0.1 * (x.T @ y), [True]),
@@ -113,6 +114,7 @@ FUNCTIONS: list[Callable[..., Any]] = [
     lambda a, b: (np.concatenate([a[1:], a[:1]]), a * 1.5),
     lambda a, b: (np.outer(a, b) @ b, b * np.max(a)),
     lambda a, b: (a - np.mean(a), b - np.mean(a * b)),
+    lambda a, b: (a + a[np.arange(len(a))[::-1] * 1], b),
 ]
 FEW: tuple[list[int], list[Any]] = ([0, 16, 257], [np.float64, np.int8])
 MANY: tuple[list[int], list[Any]] = (
