@@ -169,6 +169,46 @@ def test_windows(dtype: str, arch: str) -> None:
         compared(f, (draw((10, 20), dtype), np.int64(s), draw((3, 8), dtype)), arch)
 
 
+# -- sorts
+
+
+def order(x: Any) -> Any:
+    """Where the elements along the last axis are in order."""
+    return bind1(registry["stable_order"], x)
+
+
+@on_every_arch
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 1031, pytest.param(5000, marks=pytest.mark.cuda)])
+def test_sorts(n: int, arch: str) -> None:
+    for dtype in ("int64", "uint8", "int32", "uint64"):
+        x = rng.integers(0, 100, n).astype(dtype) - np.array(50, dtype)  # the first of unsigned ones are the largest
+        (found,) = compared(order, (x,), arch)
+        np.testing.assert_array_equal(found, np.argsort(x, kind="stable"))
+
+
+@on_every_arch
+def test_sorts_of_views(arch: str) -> None:
+    x = rng.integers(0, 9, (3, 4, 300))
+    f = lambda x: (
+        order(x),
+        order(x[:, ::2, ::-1]),
+        order(x.T),
+        order(np.broadcast_to(x[0, 0, 0], (400,))),
+        order(x[:0]),
+    )
+    compared(f, (x,), arch)
+    compared(lambda x: order(fg.numpy.full_like(x[0, :2], 7)), (x,), arch)
+
+
+@on_every_arch
+def test_derivatives_of_products_at_places(arch: str) -> None:
+    f = lambda x, u, i: np.sum(np.sin(x.at[i].multiply(u)))
+    x, u, i = draw((5,), "float64"), draw((300,), "float64"), rng.integers(0, 5, 300)
+    compared(fg.grad(f, (0, 1)), (fg.numpy.asarray(x), 1.0 + 0.01 * u, i), arch)
+    rows = np.stack([x, -x]), 1.0 + np.stack([u, u[::-1]])[:, :7], np.stack([i, i[::-1]])[:, :7]
+    compared(fg.vmap(fg.grad(lambda *a: fg.grad(f, 1)(*a)[2])), rows, arch)
+
+
 # -- walks and products
 
 

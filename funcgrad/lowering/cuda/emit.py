@@ -15,8 +15,10 @@ from funcgrad.lowering.cuda.loops import loop_launches
 from funcgrad.lowering.cuda.plan import Fill, Place, Run, Step
 from funcgrad.lowering.cuda.products import as_loop, product_launches
 from funcgrad.lowering.cuda.ptx import gpu_target
+from funcgrad.lowering.cuda.sorts import sort_launches
 from funcgrad.lowering.cuda.threads import Launch
 from funcgrad.lowering.cuda.walks import scatter_launches, walk_launches
+from funcgrad.lowering.forms import native_type
 from funcgrad.lowering.kernels import Control, Kernel, Library, Loop, Product, Scatter, Schedule, Walk
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.kernel import BYTE
@@ -72,7 +74,9 @@ class CudaKernels(Kernels[list[Launch]]):
 
     @classmethod
     def form(cls, e: Equation) -> bool:
-        """Functions of the user's run on the processor, also those that straight-line code could call."""
+        """Also sorts; but functions of the user's run on the processor, wherever they are called."""
+        if e.primitive.traits.kind == "sort":
+            return all([native_type(a.aval) for a in (*e.inputs, *e.outputs)])
         return super().form(e) and not _calls_out(e)
 
     def loop(self, kernel: Loop, s: Schedule) -> list[Launch]:
@@ -100,8 +104,9 @@ class CudaKernels(Kernels[list[Launch]]):
         return [*copies, control_launch(kernel, s, self.target, self.shared, self.checks)]
 
     def whole(self, kernel: Library, s: Schedule) -> list[Launch]:
-        """There are none: such an equation has no form here."""
-        raise NotImplementedError(kernel.equation.primitive.name)
+        """A sort: runs, then pairs of runs."""
+        assert kernel.equation.primitive.traits.kind == "sort", "it has no form here"
+        return sort_launches(kernel, s, self.target, self.shared)
 
     # -- plans
 
