@@ -22,6 +22,7 @@ from funcgrad.lowering.cuda import plan
 from funcgrad.lowering.cuda.executable import ptx_of
 from funcgrad.lowering.cuda.plan import Choose, Repeat, Run
 from tests.cuda.against_cpu import ARCHS, compared, compiled, device
+from tests.lax.test_stacks import made
 from tests.lowering.test_sums import KINDS, check_sums
 from tests.ptx.static import Static
 
@@ -291,6 +292,58 @@ def test_rows_of_a_loop_of_unknown_length_grow(arch: str) -> None:
     """The host keeps them, in a buffer that grows."""
     f = lambda x: np.sum(lax.while_loop(lambda c: c[0] < 40, lambda c: (c[0] + 1, np.sin(c[1]) * 1.5), (0, x))[1])
     compared(fg.grad(f), (draw((300,), "float64"),), arch, scale=1e3)
+
+
+def steps(x: Any, n: Any) -> Any:
+    """A loop of unknown length; those below have it inside."""
+    return lax.while_loop(lambda s: s[1] < n, lambda s: (np.sin(s[0]) * x, s[1] + 1), (x, 0))[0]
+
+
+def twice(x: Any, n: Any, k: Any) -> Any:
+    return lax.while_loop(lambda s: s[1] < n, lambda s: (steps(s[0] * x, k + s[1]), s[1] + 1), (x, 0))[0]
+
+
+def thrice(x: Any, n: Any, k: Any) -> Any:
+    return lax.while_loop(lambda s: s[1] < n, lambda s: (twice(s[0] * x, k, k), s[1] + 1), (x, 0))[0]
+
+
+def some(x: Any, n: Any, k: Any) -> Any:
+    """With a loop in one of two branches, and a number of trips that is known."""
+    inside = lambda i, y: lax.cond(i % 2 == 0, lambda y: steps(y * x, k), lambda y: np.cos(y) * x, y)
+    return lax.fori_loop(0, 3, inside, x * n)
+
+
+@on_every_arch
+@pytest.mark.parametrize("shape", [(), (40,)], ids=["numbers", "arrays"])
+@pytest.mark.parametrize("f", [twice, some, pytest.param(thrice, marks=pytest.mark.cuda)])
+def test_reverse_mode_of_loops_in_loops(f: Callable[..., Any], shape: tuple[int, ...], arch: str) -> None:
+    """What an inner loop keeps is kept for each trip of the outer one: by the host where the values are arrays."""
+    x, total = np.full(shape, 0.7) + 0.01 * np.arange(int(np.prod(shape))).reshape(shape), lambda *a: np.sum(f(*a))
+    for n, k in ((2, 2), (0, 2), (3, 0)):
+        compared(fg.grad(total), (x, n, k), arch)
+    second = fg.grad(lambda *a: np.sum(np.sin(fg.grad(total)(*a))))
+    compared(second, (x, 2, 1), arch)
+    if arch != "sm_80":
+        compared(fg.vmap(fg.grad(total), (0, None, None)), (np.stack([x, x / 2]), 2, 2), arch)
+
+
+@on_every_arch
+@pytest.mark.parametrize("shape", [(), (40,)], ids=["numbers", "arrays"])
+def test_stacks_that_are_carried(shape: tuple[int, ...], arch: str) -> None:
+    """They change places, grow, are handed out whole, and are read beyond their ends."""
+    x = np.linspace(0.3, 0.9, int(np.prod(shape))).reshape(shape)[()]
+    for n in (0, 1, 7):
+        compared(made(shape), (x, np.int64(n)), arch, scale=50.0)
+
+
+def test_a_trip_that_keeps_nothing_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a loop kept for the gradient that is taken in a trip is gone after it."""
+    gradient = lambda i, x: x + 0.1 * fg.grad(lambda x: np.sum(steps(x, 3)))(x)
+    held: list[int] = []
+    row = plan._Growing.row
+    monkeypatch.setattr(plan._Growing, "row", lambda g, *a: (held.append(len(g.running.held)), row(g, *a))[1])
+    compared(lambda x: lax.fori_loop(0, 20, gradient, x), (draw((40,), "float64"),))
+    assert len(held) >= 20 and max(held) <= 2
 
 
 # -- checks and a whole step

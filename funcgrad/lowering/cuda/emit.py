@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from funcgrad.core.ir import Equation, Program, Var, make_aval, subprograms
+from funcgrad.core.ir import Equation, Program, Stack, Var, make_aval, subprograms
 from funcgrad.lowering.buffers import layout
 from funcgrad.lowering.cuda.bodies import host_steps
 from funcgrad.lowering.cuda.control import control_launch, copies_of
 from funcgrad.lowering.cuda.loops import loop_launches
-from funcgrad.lowering.cuda.plan import Fill, Place, Run, Step
+from funcgrad.lowering.cuda.plan import Fill, Fresh, Place, Run, Step
 from funcgrad.lowering.cuda.products import as_loop, product_launches
 from funcgrad.lowering.cuda.ptx import gpu_target
 from funcgrad.lowering.cuda.sorts import sort_launches
@@ -23,7 +23,7 @@ from funcgrad.lowering.kernels import Control, Kernel, Library, Loop, Product, S
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.kernel import BYTE
 from funcgrad.lowering.registers.kinds import fits
-from funcgrad.lowering.registers.stacks import Growing
+from funcgrad.lowering.registers.stacks import Growing, depth_of
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.target import Kernels
 from funcgrad.lowering.values import Shared
@@ -123,8 +123,11 @@ class CudaKernels(Kernels[list[Launch]]):
         self.size += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
         return Place(root)
 
-    def plan(self, s: Schedule, known: Mapping[Any, Place]) -> list[Step]:
-        """The steps of a schedule, some of whose buffers have a place already."""
+    def plan(self, s: Schedule, known: Mapping[Any, Place], kept: bool = False) -> list[Step]:
+        """The steps of a schedule, some of whose buffers have a place already.
+
+        Where stacks are `kept`, kernels that make them find other buffers to grow each time that they run.
+        """
         items = [self.code(kernel, s) for kernel in s.kernels]
 
         def shared(root: Any) -> Any:
@@ -147,17 +150,19 @@ class CudaKernels(Kernels[list[Launch]]):
             if root is STATUS:
                 return Place(STATUS)
             if isinstance(root.aval, Growing):
-                return self.described(root)
+                return Place(root) if kept else self.described(root)
             assert frame is not None
             return frame.after(places.places[root].offset)
 
         steps: list[Step] = []
         for kernel, item in zip(s.kernels, items, strict=True):
             if _by_host(kernel):
-                steps += host_steps(self, kernel, s, at)
+                steps += host_steps(self, kernel, s, at, kept)
             for launch in item:
                 roots, written = [shared(r) for r in launch.roots], {shared(r) for r in launch.written}
                 name = self.named(_as_kernel(launch, roots, written))
+                if kept:
+                    steps += [Fresh(r, r.aval.size * 8) for r in roots if r in growing]
                 steps.append(Run(name, tuple([at(r) for r in roots]), launch.blocks, launch.threads, kernel))
         return steps
 
@@ -216,18 +221,44 @@ some:
 before:
   %oldhead = getelementptr i8, ptr %old, i64 -16
   %length = load i64, ptr %oldhead
-  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %new, ptr align 16 %old, i64 %length, i1 false)
-  br label %done
+  %longer = add i64 %length, 7
+  %words = lshr i64 %longer, 3
+  br label %copy
+copy:
+  %k = phi i64 [ 0, %before ], [ %next, %copy ]
+  %from = getelementptr i64, ptr %old, i64 %k
+  %x = load i64, ptr %from
+  %to = getelementptr i64, ptr %new, i64 %k
+  store i64 %x, ptr %to
+  %next = add i64 %k, 1
+  %further = icmp ult i64 %next, %words
+  br i1 %further, label %copy, label %done
 done:
   ret ptr %new
 }
-
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
-"""Memory that only grows until the call ends: a size, then the bytes. What does not fit is null, and the host begins
-again with more."""
+"""Memory that only grows until the call ends: a size, then the bytes, at least one. What does not fit is null, and the
+host begins again with more."""
 
 ATTRIBUTES = "attributes #0 = { nounwind }"
+
+
+def _without_recursion(text: str, depth: int) -> str:
+    """`copy_stack`, which calls itself for each level of stacks, as that many functions: a GPU has little stack."""
+    levels = [text.replace("@copy_stack(", f"@copy_stack{k}(") for k in range(depth)]
+    for k in range(1, depth):
+        levels[k] = levels[k].replace(f"call i1 @copy_stack{k}(", f"call i1 @copy_stack{k - 1}(")
+    levels[-1] = levels[-1].replace(f"@copy_stack{depth - 1}(ptr %from", "@copy_stack(ptr %from")
+    call = next(line for line in levels[0].splitlines() if "call i1 @copy_stack" in line)
+    levels[0] = levels[0].replace(call, f"{call.partition('=')[0]}= icmp ne i64 %depth, %depth")  # never: depth is 1
+    return "\n".join(levels)
+
+
+def _depth(program: Program) -> int:
+    """How many levels of stacks there are."""
+    atoms = [a for e in program.equations for a in (*e.inputs, *e.outputs)]
+    own = [depth_of(a.aval) for a in atoms if isinstance(a.aval, Stack)]
+    return max([1, *own, *[_depth(body) for e in program.equations for _, body in subprograms(e)]])
 
 
 def emit(program: Program) -> Module:
@@ -235,6 +266,9 @@ def emit(program: Program) -> Module:
     s = schedule(program)
     kernels = CudaKernels()
     plan = kernels.plan(s, {v: Place(v) for v in (*program.inputs, *s.outputs)})
+    copies = kernels.shared.functions.get("copy_stack")
+    if copies is not None:
+        copies.text = _without_recursion(copies.text, _depth(program))
     heap = kernels.shared.declares.pop(REALLOC, REALLOC) is None
     text = "\n".join([*([HEAP] if heap else []), kernels.shared.text(), *kernels.texts, ATTRIBUTES, ""])
     empty = [Fill(place, bytes(8), root.aval.size) for root, place in kernels.growing.items()]
