@@ -57,6 +57,20 @@ class DeviceArray(Typed):
         """Give the memory back now. Whatever uses the array after that raises DeviceError."""
         self._memory = None
 
+    def hand_over(self) -> Any:
+        """Its memory, which it gives away."""
+        memory, self._memory = self._memory, None
+        return memory
+
+    @property
+    def owns_memory(self) -> bool:
+        """Whether its memory is its own, and not that of another library's array, which has an owner there."""
+        return self._memory is not None and not hasattr(self._memory, "owner")
+
+    def shares(self, other: Any) -> bool:
+        """Whether the memory of another array is the same."""
+        return type(other) is DeviceArray and other._memory is self._memory
+
     def to_host(self) -> np.ndarray:
         """A copy in ordinary memory, which waits until the array is computed."""
         address = self.address

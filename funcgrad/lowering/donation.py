@@ -12,7 +12,7 @@ exception: a loop that stores every index once, reads the argument at that very 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,14 @@ def pair(inputs: Sequence[Aval], donated: Sequence[bool], outputs: Sequence[Aval
     return tuple(out) if any([i >= 0 for i in out]) else ()
 
 
-def in_place(s: Schedule, texts: Sequence[KernelText], result: Var, argument: Var) -> bool:
+class Touches(NamedTuple):
+    """The buffers of a kernel, and whether it stores each index `once` (see `KernelText`)."""
+
+    roots: tuple[Any, ...]
+    once: bool
+
+
+def in_place(s: Schedule, texts: Sequence[KernelText | Touches], result: Var, argument: Var) -> bool:
     """Whether the buffer of `result` may be that of `argument`; `texts` are those of the kernels."""
     touched = [k for k, t in enumerate(texts) if result in t.roots]
     if not touched:

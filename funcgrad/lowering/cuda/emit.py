@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -18,6 +18,7 @@ from funcgrad.lowering.cuda.ptx import gpu_target
 from funcgrad.lowering.cuda.sorts import sort_launches
 from funcgrad.lowering.cuda.threads import Launch
 from funcgrad.lowering.cuda.walks import scatter_launches, walk_launches
+from funcgrad.lowering.donation import Touches, in_place
 from funcgrad.lowering.forms import native_type
 from funcgrad.lowering.kernels import Control, Kernel, Library, Loop, Product, Scatter, Schedule, Walk
 from funcgrad.lowering.nests import STATUS
@@ -49,6 +50,8 @@ class Module:
         Whether kernels take memory while they run, from a heap that the kernel ``set_heap`` is told of.
     checks
         The equations that can fail; the status holds 1 + the position of one that does, and the value at fault.
+    given
+        For each result the number of the input whose memory may be its own, or -1.
     """
 
     text: str
@@ -59,6 +62,7 @@ class Module:
     size: int
     heap: bool
     checks: tuple[Equation, ...]
+    given: tuple[int, ...]
 
 
 class CudaKernels(Kernels[list[Launch]]):
@@ -69,6 +73,7 @@ class CudaKernels(Kernels[list[Launch]]):
         self.buffers: dict[Any, int] = {}
         self.size = 0
         self.growing: dict[Any, Place] = {}
+        self.given: dict[Var, Var] = {}  # results, and the donated arguments in which they may lie
 
     # -- kernels
 
@@ -123,10 +128,13 @@ class CudaKernels(Kernels[list[Launch]]):
         self.size += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
         return Place(root)
 
-    def plan(self, s: Schedule, known: Mapping[Any, Place], kept: bool = False) -> list[Step]:
+    def plan(
+        self, s: Schedule, known: Mapping[Any, Place], kept: bool = False, donated: Mapping[Var, Var] | None = None
+    ) -> list[Step]:
         """The steps of a schedule, some of whose buffers have a place already.
 
-        Where stacks are `kept`, kernels that make them find other buffers to grow each time that they run.
+        Where stacks are `kept`, kernels that make them find other buffers to grow each time that they run. Of the
+        results that `donated` pairs with arguments, those that can be written there are noted.
         """
         items = [self.code(kernel, s) for kernel in s.kernels]
 
@@ -139,6 +147,8 @@ class CudaKernels(Kernels[list[Launch]]):
                 e = kernel.equation
                 roots += [shared(s.views[a].root) for a in e.inputs if isinstance(a, Var)]
                 roots += [shared(v) for v in e.outputs]
+        touches = [Touches((*roots,), isinstance(k, Loop)) for k, roots in zip(s.kernels, touched, strict=True)]
+        self.given |= {r: a for r, a in (donated or {}).items() if in_place(s, touches, r, a)}
         growing = {r for roots in touched for r in roots if r is not STATUS and isinstance(r.aval, Growing)}
         places = layout(s, touched, {*known, STATUS, *growing})
         frame = self.buffer(places.size) if places.places else None
@@ -160,7 +170,8 @@ class CudaKernels(Kernels[list[Launch]]):
                 steps += host_steps(self, kernel, s, at, kept)
             for launch in item:
                 roots, written = [shared(r) for r in launch.roots], {shared(r) for r in launch.written}
-                name = self.named(_as_kernel(launch, roots, written))
+                lies = [self.given.get(r, r) for r in roots]
+                name = self.named(_as_kernel(launch, lies, {self.given.get(r, r) for r in written}))
                 if kept:
                     steps += [Fresh(r, r.aval.size * 8) for r in roots if r in growing]
                 steps.append(Run(name, tuple([at(r) for r in roots]), launch.blocks, launch.threads, kernel))
@@ -261,11 +272,15 @@ def _depth(program: Program) -> int:
     return max([1, *own, *[_depth(body) for e in program.equations for _, body in subprograms(e)]])
 
 
-def emit(program: Program) -> Module:
-    """The kernels of a flat Program."""
+def emit(program: Program, donated: Sequence[int] = ()) -> Module:
+    """The kernels of a flat Program; for each output `donated` has the input whose memory it may be given, or -1.
+
+    Nothing is written there where a call may fail, or begin again.
+    """
     s = schedule(program)
     kernels = CudaKernels()
-    plan = kernels.plan(s, {v: Place(v) for v in (*program.inputs, *s.outputs)})
+    pairs = {r: program.inputs[i] for r, i in zip(s.outputs, donated, strict=False) if i >= 0}
+    plan = kernels.plan(s, {v: Place(v) for v in (*program.inputs, *s.outputs)}, donated=pairs)
     copies = kernels.shared.functions.get("copy_stack")
     if copies is not None:
         copies.text = _without_recursion(copies.text, _depth(program))
@@ -281,4 +296,7 @@ def emit(program: Program) -> Module:
         kernels.size,
         heap,
         tuple(kernels.checks),
+        tuple(
+            [-1 if heap or kernels.checks or r not in kernels.given else donated[k] for k, r in enumerate(s.outputs)]
+        ),
     )

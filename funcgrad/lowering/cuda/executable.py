@@ -10,11 +10,13 @@ import os
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from funcgrad.base.errors import ProgramError, UnsupportedError
+from funcgrad.base.shelter import lock, working
 from funcgrad.core.device_array import DeviceArray, placed
 from funcgrad.core.ir import Aval, Equation, Program, Stack, make_aval, subprograms
 from funcgrad.lowering.cache import cached
@@ -44,29 +46,54 @@ class CudaExecutable:
     def __init__(self, program: Program, device: Device) -> None:
         self.program, self.device = simplify(program), device
         dump_program(self.program, program)
-        self.module = cuda_module(self.program)
-        ptx = ptx_of(self.module, device.arch)
-        dump_ptx(self.program, ptx)
-        self.handle = device.load(ptx)
+        self._compiled: dict[tuple[int, ...], tuple[Module, Any]] = {}
+        self._lock = lock()
         self._inputs = [make_aval(v.aval.shape, v.aval.dtype) for v in self.program.inputs]
         self._outputs = [make_aval(a.aval.shape, a.aval.dtype) for a in self.program.outputs]
 
+    @property
+    def module(self) -> Module:
+        """Its kernels and plan, where no argument is donated."""
+        return self._made(())[0]
+
+    def _made(self, donated: tuple[int, ...]) -> tuple[Module, Any]:
+        """The kernels for arguments that are donated, and the device's handle of them; made at the first call."""
+        with nullcontext() if working() else self._lock:
+            found = self._compiled.get(donated)
+            if found is None:
+                module = cuda_module(self.program, donated)
+                ptx = ptx_of(module, self.device.arch)
+                dump_ptx(self.program, ptx, donated)
+                found = self._compiled[donated] = module, self.device.load(ptx)
+            return found
+
     def __call__(self, args: Sequence[Any], donated: tuple[int, ...] = ()) -> list[DeviceArray]:
-        """Fresh arrays; `args` are of the Program's input types, on the device or in ordinary memory."""
-        device, module = self.device, self.module
+        """Fresh arrays; `args` are of the Program's input types, on the device or in ordinary memory.
+
+        A result that may be written into a donated argument takes its memory over, if nothing else uses that.
+        """
+        device, (module, handle) = self.device, self._made(donated)
         addresses, held = self._addresses(args)
-        results = [DeviceArray(device, device.allocate(_bytes(a)), a) for a in self._outputs]
+        given = [args[i] if i >= 0 and self._free(args[i], args) else None for i in module.given]
+        memory = [device.allocate(_bytes(a)) if x is None else None for x, a in zip(given, self._outputs, strict=True)]
         arena = device.allocate(module.size + 16)
+        memory = [m if x is None else x.hand_over() for m, x in zip(memory, given, strict=True)]
+        results = [DeviceArray(device, m, a) for m, a in zip(memory, self._outputs, strict=True)]
         at: dict[Any, int] = {root: arena.address + offset for root, offset in module.buffers.items()}
         at |= dict(zip(module.inputs, addresses, strict=True))
         at |= {root: x.address for root, x in zip(module.results, results, strict=True)}
         status = at[STATUS] = arena.address + module.size
-        code = run_module(device, self.handle, module, at, status)
+        code = run_module(device, handle, module, at, status)
         value = int.from_bytes(device.read(status + 8, 8), "little", signed=True) if code else 0
         del held, arena  # what gets this memory next touches it later: the device does things in order
         if code:
             raise failed(module.checks, code, value)
         return results
+
+    def _free(self, x: Any, args: Sequence[Any]) -> bool:
+        """Whether a donated argument lies here, in memory that is its own."""
+        here = type(x) is DeviceArray and x.place is self.device and x.owns_memory
+        return here and sum([x.shares(y) for y in args]) == 1
 
     def _addresses(self, args: Sequence[Any]) -> tuple[list[int], list[Any]]:
         """The addresses of the arguments, and what has to live until they are read."""
@@ -101,14 +128,14 @@ _STACK = "values that a loop of unknown length keeps for its reverse mode stay i
 _WHOLE = "put the whole of it under one jit(f, device=...)"
 
 
-def cuda_module(flat: Program) -> Module:
+def cuda_module(flat: Program, donated: tuple[int, ...] = ()) -> Module:
     """The kernels of a flat Program, or an error that names the first operation without a form."""
     for a in (*flat.inputs, *flat.outputs):
         if isinstance(a.aval, Stack):
             raise UnsupportedError(_STACK, hint=_WHOLE)
     for name, source in obstacles(flat, CudaKernels.form):
         raise UnsupportedError(f"{name} has no CUDA form yet", hint="jit(f) without device=", source=source)
-    return emit(flat)
+    return emit(flat, donated)
 
 
 # -- compiled code
