@@ -53,9 +53,9 @@ class Interpreted:
             self.ptx.launch(module, name, (blocks, 1, 1), (threads, 1, 1), [int(a) for a in addresses])
 
     def copy(self, target: int, source: int, size: int) -> None:
-        """Copy bytes."""
+        """Copy bytes, of which not all need be written: rows that lie apart."""
         with self.lock:
-            self.ptx.write(target, self.ptx.read(source, size))
+            self.ptx.write(target, self.ptx.read(source, size, initialised=False))
 
     def write(self, address: int, data: bytes | memoryview) -> None:
         """Copy bytes to the device."""

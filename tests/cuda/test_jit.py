@@ -138,6 +138,36 @@ def test_the_gradient_of_loops() -> None:
     same(fg.jit(fg.grad(newton), device="cuda")(2.0), fg.grad(newton)(2.0))
 
 
+def chain(x: Any, n: Any) -> Any:
+    """A loop of unknown length, whose trips are kept for the reverse mode."""
+    return lax.while_loop(lambda s: s[1] < n, lambda s: (np.sin(s[0]) * x, s[1] + 1), (x, 0))[0]
+
+
+def chains(x: Any, n: Any) -> Any:
+    return lax.while_loop(lambda s: s[1] < n, lambda s: (chain(s[0] * x, s[1]), s[1] + 1), (x, 0))[0]
+
+
+@pytest.mark.parametrize("x", [np.float64(0.7), np.linspace(0.5, 0.9, 40)], ids=["numbers", "arrays"])
+@pytest.mark.parametrize("f", [chain, chains])
+def test_what_loops_keep_stays_on_the_device_between_programs(f: Any, x: Any, gpu: Any) -> None:
+    there = fg.device_put(x, "cuda")
+    for n in (3, 0, 1):
+        expected, pull = fg.vjp(lambda x, n=n: f(x, n), x)
+        out, pull_there = fg.vjp(lambda x, n=n: f(x, n), there)
+        gradient = pull(np.ones_like(expected))
+        same((out, pull_there(np.ones_like(expected))), (expected, gradient))
+        fetched = gpu.fetched
+        pull_there(out)
+        assert gpu.fetched - fetched <= 4096  # lengths, and whether to go on, but no values
+        same(fg.linearize(lambda x, n=n: f(x, n), there)[1](x), fg.jvp(lambda x, n=n: f(x, n), (x,), (x,))[1])
+        returned = fg.jit(lambda x, n=n: fg.vjp(lambda x: f(x, n), x)[1], device="cuda")(x)
+        same(returned(np.ones_like(expected)), gradient)
+        same(fg.jit(returned, device="cpu")(np.ones_like(expected)), gradient)  # brought here
+        from_here = fg.jit(pull, device="cuda")(np.ones_like(expected))  # sent there
+        assert all(a.device == "cuda:0" for a in from_here)
+        same(from_here, gradient)
+
+
 def test_the_outer_device_counts(gpus: Any) -> None:
     inner = fg.jit(np.sin, device="cuda:1")
     assert fg.jit(lambda x: inner(x) + 1, device="cuda:0")(X).device == "cuda:0"

@@ -293,6 +293,12 @@ def test_rows_of_a_loop_of_unknown_length_grow(arch: str) -> None:
     f = lambda x: np.sum(lax.while_loop(lambda c: c[0] < 40, lambda c: (c[0] + 1, np.sin(c[1]) * 1.5), (0, x))[1])
     compared(fg.grad(f), (draw((300,), "float64"),), arch, scale=1e3)
 
+    def several(x: Any, y: Any) -> Any:
+        step = lambda c: (c[0] + 1, np.sin(c[1]) * c[2], np.cos(c[2]))
+        return np.sum(lax.while_loop(lambda c: c[0] < 40, step, (0, x, y))[1])
+
+    compared(fg.grad(several, (0, 1)), (draw((33,), "float64"), np.float64(0.5)), arch, scale=10.0)
+
 
 def steps(x: Any, n: Any) -> Any:
     """A loop of unknown length; those below have it inside."""

@@ -237,6 +237,12 @@ def test_a_stack_crosses_an_operation_without_machine_code() -> None:
     assert [k.kind for k in fg.cost(fg.grad(f), 0.5)].count("loop") == 4
 
 
+def test_a_function_that_jit_returns_keeps_its_stacks() -> None:
+    pull = fg.jit(lambda x: fg.vjp(power, x)[1])
+    for x in POINTS.values():
+        np.testing.assert_allclose(pull(x)(np.float64(2.0))[0], 2.0 * fg.grad(power)(x), rtol=1e-12)
+
+
 # -- stacks as carries and as values of stacks
 
 

@@ -176,8 +176,10 @@ Step = Run | Copy | Fill | Fresh | Repeat | Choose
 HEAP = 1 << 20  # bytes at first of what kernels take while they run
 
 
-def run_module(device: Device, handle: Any, module: Any, addresses: Mapping[Any, int], status: int) -> int:
-    """Run a `Module` whose buffers are at `addresses`; the code that its status holds then.
+def run_module(
+    device: Device, handle: Any, module: Any, addresses: Mapping[Any, int], status: int
+) -> tuple[int, list[Any]]:
+    """Run a `Module` whose buffers are at `addresses`; the code that its status holds then, and memory of stacks.
 
     If kernels need more memory than there is, all of it runs again with more: nothing that it reads has changed.
 
@@ -187,8 +189,9 @@ def run_module(device: Device, handle: Any, module: Any, addresses: Mapping[Any,
         The device has no more memory.
     """
     if not module.heap and not module.checks:
-        Running(device, handle, addresses, 0, False).run(module.plan)
-        return 0
+        running = Running(device, handle, addresses, 0, False)
+        running.run(module.plan)
+        return 0, running.held
     size = HEAP
     while True:
         device.write(status, bytes(16))
@@ -196,11 +199,12 @@ def run_module(device: Device, handle: Any, module: Any, addresses: Mapping[Any,
         if module.heap:
             heap = device.allocate(size)
             device.launch(handle, "set_heap", 1, 1, [heap.address, heap.address + size])
+        running = Running(device, handle, addresses, status, module.heap)
         with suppress(_Left):
-            Running(device, handle, addresses, status, module.heap).run(module.plan)
+            running.run(module.plan)
         code = int.from_bytes(device.read(status, 8), "little", signed=True)
         if heap is None or code != OUT_OF_MEMORY:
-            return code
+            return code, [heap, *running.held]
         size *= 4
 
 
