@@ -74,6 +74,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "gather": (lambda x, i: x[i] * F(2), (M, PLACES)),
     "scatter": (lambda x, i: x.at[i].add(F(1)), (fg.numpy.asarray(M), PLACES)),
     "sort": (lambda i: bind1(registry["stable_order"], i), (np.arange(1000) % 7,)),
+    "solve": (np.linalg.solve, (SQUARE, SQUARE[:, :3])),
     "running sum": (lambda x: np.cumsum(x, axis=1), (M,)),
     "product": (lambda x, y: x @ y, (SQUARE, SQUARE)),
     "product, f64": (lambda x, y: x @ y, (SQUARE.astype(float), SQUARE.astype(float))),

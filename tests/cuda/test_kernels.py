@@ -17,7 +17,7 @@ from funcgrad import lax
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import bind1
 from funcgrad.demo import mlp
-from funcgrad.errors import OutOfBoundsError
+from funcgrad.errors import OutOfBoundsError, SingularMatrixError
 from funcgrad.lowering.cuda import plan
 from funcgrad.lowering.cuda.executable import ptx_of
 from funcgrad.lowering.cuda.plan import Choose, Repeat, Run
@@ -208,6 +208,39 @@ def test_derivatives_of_products_at_places(arch: str) -> None:
     compared(fg.grad(f, (0, 1)), (fg.numpy.asarray(x), 1.0 + 0.01 * u, i), arch)
     rows = np.stack([x, -x]), 1.0 + np.stack([u, u[::-1]])[:, :7], np.stack([i, i[::-1]])[:, :7]
     compared(fg.vmap(fg.grad(lambda *a: fg.grad(f, 1)(*a)[2])), rows, arch)
+
+
+# -- linear systems
+
+SYSTEMS = [((), 1, 1), ((3,), 5, 3), ((2, 2), 17, 2), pytest.param((), 70, 40, marks=pytest.mark.cuda)]
+
+
+@on_every_arch
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("batch", "n", "k"), SYSTEMS)
+def test_linear_systems(batch: tuple[int, ...], n: int, k: int, dtype: str, arch: str) -> None:
+    """Rows in any order, so that each step has to exchange some."""
+    a = np.eye(n)[rng.permutation(n)] + 0.1 * rng.normal(size=(*batch, n, n)) / n**0.5
+    x, a = draw((*batch, n, k), dtype), a.astype(dtype)
+    (found,) = compared(np.linalg.solve, (a, a @ x), arch, scale=20.0)
+    np.testing.assert_allclose(found, x, rtol=0, atol=1e-12 if dtype == "float64" else 1e-4)
+    compared(lambda a, b: np.linalg.solve(np.swapaxes(a, -1, -2), b[..., ::-1] * 2), (a, x), arch, scale=20.0)
+
+
+@on_every_arch
+def test_pivots_are_those_of_lapack(arch: str) -> None:
+    """Of equal ones the first, on numbers with which every step is exact."""
+    a = np.array([[0, 2, 3], [-4, 2, 0], [4, 2, 2]], float)
+    assert compared(np.linalg.solve, (a, a @ np.array([1.0, -2.0, 3.0])), arch)[0].tolist() == [1.0, -2.0, 3.0]
+
+
+@on_every_arch
+def test_a_singular_matrix_raises(arch: str) -> None:
+    a = np.stack([np.eye(6), np.eye(6)])
+    executable = compiled(np.linalg.solve, (a, a), arch)
+    for bad in (np.zeros((6, 6)), np.ones((6, 6)), np.diag([1.0] * 5 + [0])):
+        with pytest.raises(SingularMatrixError, match="solve: the matrix of order 6 is singular"):
+            executable([np.stack([np.eye(6), bad]), a])
 
 
 # -- walks and products

@@ -26,7 +26,6 @@ OPS = all_primitives()
 ELEMENTWISE = [n for n, op in OPS.items() if op.traits.kind == "elementwise" and n not in SAMPLES]
 SMOOTH = [n for n in ELEMENTWISE if not OPS[n].no_derivative and "f" in OPS[n].dtypes]
 WITHOUT = {
-    "solve": "LAPACK works in ordinary memory",
     "callback": "it runs Python",
     "linear_solve": "its matrix is a function, which is asked for by the solver: a callback or a loop",
 }

@@ -15,6 +15,7 @@ from funcgrad.lowering.cuda.loops import loop_launches
 from funcgrad.lowering.cuda.plan import Fill, Fresh, Place, Run, Step
 from funcgrad.lowering.cuda.products import as_loop, product_launches
 from funcgrad.lowering.cuda.ptx import gpu_target
+from funcgrad.lowering.cuda.solves import solve_launches
 from funcgrad.lowering.cuda.sorts import sort_launches
 from funcgrad.lowering.cuda.threads import Launch
 from funcgrad.lowering.cuda.walks import scatter_launches, walk_launches
@@ -79,8 +80,8 @@ class CudaKernels(Kernels[list[Launch]]):
 
     @classmethod
     def form(cls, e: Equation) -> bool:
-        """Also sorts; but functions of the user's run on the processor, wherever they are called."""
-        if e.primitive.traits.kind == "sort":
+        """Also sorts and linear systems; but functions of the user's run on the processor, wherever they are called."""
+        if e.primitive.traits.kind in ("sort", "solve"):
             return all([native_type(a.aval) for a in (*e.inputs, *e.outputs)])
         return super().form(e) and not _calls_out(e)
 
@@ -109,9 +110,10 @@ class CudaKernels(Kernels[list[Launch]]):
         return [*copies, control_launch(kernel, s, self.target, self.shared, self.checks)]
 
     def whole(self, kernel: Library, s: Schedule) -> list[Launch]:
-        """A sort: runs, then pairs of runs."""
-        assert kernel.equation.primitive.traits.kind == "sort", "it has no form here"
-        return sort_launches(kernel, s, self.target, self.shared)
+        """A sort, a launch for the runs and for each time that they are merged; or a matrix a block."""
+        if kernel.equation.primitive.traits.kind == "sort":
+            return sort_launches(kernel, s, self.target, self.shared)
+        return solve_launches(kernel, lambda loop: self.loop(loop, s), self.target, self.shared, self.checks)
 
     # -- plans
 
