@@ -148,10 +148,10 @@ def chains(x: Any, n: Any) -> Any:
 
 
 @pytest.mark.parametrize("x", [np.float64(0.7), np.linspace(0.5, 0.9, 40)], ids=["numbers", "arrays"])
-@pytest.mark.parametrize("f", [chain, chains])
+@pytest.mark.parametrize("f", [pytest.param(chain, marks=pytest.mark.cuda), chains])
 def test_what_loops_keep_stays_on_the_device_between_programs(f: Any, x: Any, gpu: Any) -> None:
     there = fg.device_put(x, "cuda")
-    for n in (3, 0, 1):
+    for n in (3, 0):
         expected, pull = fg.vjp(lambda x, n=n: f(x, n), x)
         out, pull_there = fg.vjp(lambda x, n=n: f(x, n), there)
         gradient = pull(np.ones_like(expected))
