@@ -8,7 +8,6 @@ along which axis.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -23,8 +22,7 @@ from funcgrad.base.errors import AssignmentError, FuncgradError
 from funcgrad.base.source import user_source
 from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.trace import Tracer
-from funcgrad.lowering import devices_found
-from funcgrad.lowering.machine import host
+from funcgrad.lowering import DEVICES
 from funcgrad.numpy import indexing, methods, operators, updates
 from funcgrad.numpy.operands import _on_device, has_tracer
 
@@ -63,18 +61,7 @@ def devices() -> list[Device]:
     >>> fg.devices()[0].name
     'cpu'
     """
-    h = host()
-    return [
-        Device("cpu", h.cpu, h.triple, _memory_of_host()),
-        *[Device(d.name, d.title, d.arch, d.memory) for d in devices_found()],
-    ]
-
-
-def _memory_of_host() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 0
+    return [Device(d.name, d.title, d.arch, d.memory) for placed in DEVICES.values() for d in placed.devices()]
 
 
 @boundary

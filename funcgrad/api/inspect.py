@@ -21,24 +21,19 @@ from funcgrad.api.tracing import (
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, ParameterError, printed
 from funcgrad.core.ir import Aval, Program, make_aval
-from funcgrad.lowering import NumbaModule, numba_module, numba_text, program_ptx, program_resources
-from funcgrad.lowering.readable import format_buffers, format_kernels
+from funcgrad.lowering import DEVICES, LOWERINGS, NumbaModule, numba_module
 from funcgrad.lowering.simplify import simplify
-from funcgrad.lowering.stages import module_assembly, module_text
 from funcgrad.numpy.operands import given_dtype, given_shape
 
-STAGES: dict[str, Callable[..., str]] = {
-    "program": str,
-    "simplified": lambda p: str(simplify(p)),
-    "kernels": format_kernels,
-    "buffers": format_buffers,
-    "llvm": module_text,
-    "asm": module_assembly,
-    "numba": numba_text,
-    "ptx": program_ptx,
-    "cubin": program_resources,
-}
-FOR_GPU = ("ptx", "cubin")
+FIRST: dict[str, Callable[[Program], str]] = {"program": str, "simplified": lambda p: str(simplify(p))}
+"""The stages before targets differ."""
+BACKENDS = {stage: backend for backend in (*LOWERINGS.values(), *DEVICES.values()) for stage in backend.stages}
+STAGES = (*FIRST, *BACKENDS)
+
+
+def stage_text(program: Program, stage: str, arch: str | None = None) -> str:
+    """A stage of a Program as text."""
+    return FIRST[stage](program) if stage in FIRST else BACKENDS[stage].text(program, stage, arch)
 
 
 def ShapeDtypeStruct(shape: Any, dtype: Any) -> Aval:
@@ -166,11 +161,11 @@ def show(f: Callable[..., Any], *args: Any, stage: str = "program", arch: str | 
             f"show: there is no stage {printed(stage)}", hint=f"stages are {', '.join(map(repr, STAGES))}"
         )
     traced = abstract_trace(f, args, kwargs, "show")
-    if arch is not None and stage not in FOR_GPU:
+    if arch is not None and not (stage in BACKENDS and BACKENDS[stage].for_arch):
         raise ArgumentError(f"show: arch is for the stages of a GPU, not for {stage!r}", hint="stage='ptx'")
     if stage == "numba":
         text = numba_code(f, traced).text
     else:
-        text = STAGES[stage](traced.program, *([arch] if stage in FOR_GPU else []))
+        text = stage_text(traced.program, stage, arch)
     print(text)
     return text

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.api.inspect import STAGES, abstract_leaf
+from funcgrad.api.inspect import STAGES, abstract_leaf, stage_text
 from funcgrad.api.native import inputs_of, native_entry
 from funcgrad.api.numba_code import numba_handle
 from funcgrad.api.placement import device_name, taken, to_host
@@ -40,12 +40,12 @@ from funcgrad.base.errors import ArgumentError, ParameterError, StaticArgumentEr
 from funcgrad.base.shelter import lock
 from funcgrad.control.call import call
 from funcgrad.core.array import Array, native_switch
-from funcgrad.core.device_array import DeviceArray, device_of
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.evaluate import execute
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
 from funcgrad.core.modes import jit_disabled
 from funcgrad.core.trace import TRACE, Tracer, current
-from funcgrad.lowering import RUNNERS, executable
+from funcgrad.lowering import LOWERINGS, backend_of, place_of
 from funcgrad.lowering.donation import may_overwrite, pair
 from funcgrad.lowering.entry import MAX_TABLES, arm, entry_machinery, make_entry, vectorcalled
 from funcgrad.lowering.entry_layout import NativeCallable
@@ -105,7 +105,7 @@ class Lowered:
             raise ParameterError(
                 f"there is no stage {printed(stage)}", hint=f"stages are {', '.join(map(repr, STAGES))}"
             )
-        return STAGES[stage](self.program)
+        return stage_text(self.program, stage)
 
 
 @vectorcalled
@@ -149,18 +149,17 @@ class Jit(NativeCallable):
         outside = current() is None
         if self._here and outside:
             point = [to_host(x) for x in point]
-        native = self._lowering == "llvm" and (self._here or device_of(traced.program, point) is None)
+        here = self._here and self._lowering == "llvm"
+        place = "cpu" if here else place_of(traced.program, point, self._lowering)
         computed: Any
         if not outside or any([type(v) is Tracer for v in values]):
             computed = call(traced.program, *point, lowering=self._lowering)
-        elif native and (donated or self._here):
-            computed = executable(traced.program)(point, inputs_of(traced, donated))
         else:
-            computed = execute(traced.program, point, self._lowering)
+            computed = execute(traced.program, point, place, inputs_of(traced, donated))
         out = results(computed, point)
         if donated and outside:
             out = _donate(out, leaves, donated)
-        if outside and native and key not in self._entered:
+        if outside and backend_of(place).serves_calls and key not in self._entered:
             self._entered.add(key)
             try:
                 self._enter(traced, args, kwargs, donated)
@@ -282,7 +281,7 @@ class Jit(NativeCallable):
         dynamic = tuple([a for i, a in enumerate(args) if i not in static_args])
         dynamic_kw = {k: v for k, v in kwargs.items() if k not in argnames}
         leaves, treedef = tree.flatten((dynamic, dynamic_kw))
-        if self._here or self._lowering not in RUNNERS:
+        if self._here or self._lowering not in LOWERINGS:
             leaves = [taken(x, "cpu" if self._here else self._lowering) for x in leaves]
         avals = [_type_of(x) for x in leaves]
         if None in avals:
@@ -494,8 +493,8 @@ def jit(
             device=device,
         )
     require_callable(f, "jit")
-    if not isinstance(lowering, str) or lowering not in RUNNERS:
-        raise ParameterError(f"jit: lowering is one of {', '.join(map(repr, RUNNERS))}, got {printed(lowering, 40)}")
+    if not isinstance(lowering, str) or lowering not in LOWERINGS:
+        raise ParameterError(f"jit: lowering is one of {', '.join(map(repr, LOWERINGS))}, got {printed(lowering, 40)}")
     if fast_math is not False:
         raise UnsupportedError("jit: fast_math is not supported yet", hint="leave it out")
     device = device_name(device, "jit")

@@ -41,6 +41,8 @@ def native_entry(
     """
     if traced.captured_tracer or not available():
         return None
+    if any([isinstance(a, Stack) for a in (*traced.program.in_avals, *traced.program.out_avals)]):
+        return None
     machine = executable(traced.program).whole(inputs_of(traced, donated))
     if machine is None:
         return None

@@ -12,7 +12,7 @@ from funcgrad.base.errors import DtypeError, ParameterError
 from funcgrad.core.device_array import DeviceArray, placed
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Tracer
-from funcgrad.lowering import device_named
+from funcgrad.lowering import DEVICES
 from funcgrad.numpy.operands import array
 
 ALIGNED = 16  # bytes: what kernels count on
@@ -30,6 +30,11 @@ def device_name(device: Any, what: str) -> str | None:
             f"{what}: device is 'cpu', 'cuda', 'cuda:1' …, or one of funcgrad.devices(), got {device!r:.40}"
         )
     return "cpu" if found[1] == "cpu" else f"cuda:{int(found[2] or 0)}"
+
+
+def device_named(name: str) -> Any:
+    """The device of a name, or a DeviceError that says what is missing."""
+    return DEVICES[name.partition(":")[0]].device(name)
 
 
 def taken(x: Any, device: str) -> Any:

@@ -13,8 +13,9 @@ import numpy as np
 
 from funcgrad.base.errors import DeviceError
 from funcgrad.core.array import _immutable
-from funcgrad.core.ir import Aval, Equation, Program, Typed, Var, make_aval, static_key
+from funcgrad.core.ir import Aval, Equation, Program, Stack, Typed, Var, make_aval, static_key
 from funcgrad.core.primitive import Primitive
+from funcgrad.core.stacked import Stacked
 
 _runners: list[Callable[[Program, Sequence[Any], str], list[Any]]] = []  # filled by lowering
 
@@ -56,6 +57,20 @@ class DeviceArray(Typed):
     def delete(self) -> None:
         """Give the memory back now. Whatever uses the array after that raises DeviceError."""
         self._memory = None
+
+    def hand_over(self) -> Any:
+        """Its memory, which it gives away."""
+        memory, self._memory = self._memory, None
+        return memory
+
+    @property
+    def owns_memory(self) -> bool:
+        """Whether its memory is its own, and not that of another library's array, which has an owner there."""
+        return self._memory is not None and not hasattr(self._memory, "owner")
+
+    def shares(self, other: Any) -> bool:
+        """Whether the memory of another array is the same."""
+        return type(other) is DeviceArray and other._memory is self._memory
 
     def to_host(self) -> np.ndarray:
         """A copy in ordinary memory, which waits until the array is computed."""
@@ -135,7 +150,53 @@ class DeviceArray(Typed):
         }
 
 
-_immutable.append(DeviceArray)
+class DeviceStack(Stacked):
+    """A stack in the memory of a device. Its values are fetched where they are looked at, once.
+
+    Parameters
+    ----------
+    memory
+        Of its words, at `address`; `held` is all that they lead to.
+    fetch
+        Gives the stack in ordinary memory.
+    """
+
+    __slots__ = ("_fetch", "_fetched", "_held", "_memory", "place")
+
+    def __init__(self, aval: Stack, place: Any, memory: Any, held: Any, fetch: Callable[[], Stacked]) -> None:
+        self.aval, self.place, self._starts = aval, place, None
+        self._memory, self._held, self._fetch = memory, held, fetch
+        self._fetched: Stacked | None = None
+
+    @property
+    def device(self) -> str:
+        """The name of its device."""
+        return str(self.place.name)
+
+    @property
+    def address(self) -> int:
+        """Where its words are, in the memory of the device."""
+        return int(self._memory.address)
+
+    def _here(self) -> Stacked:
+        if self._fetched is None:
+            self._fetched = self._fetch()
+        return self._fetched
+
+    @property
+    def data(self) -> Any:
+        """As that of a `Stacked`."""
+        return self._here().data
+
+    @property
+    def counts(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """As those of a `Stacked`."""
+        return self._here().counts
+
+
+THERE = (DeviceArray, DeviceStack)
+"""Values in the memory of a device."""
+_immutable += [*THERE, Stacked]
 
 
 def placed(x: Any, place: Any) -> DeviceArray:
@@ -156,8 +217,8 @@ def device_of(program: Program, args: Sequence[Any]) -> str | None:
     asked = _asked(program)
     if asked is None:
         for a in args:
-            if type(a) is DeviceArray:
-                return a.device
+            if type(a) in THERE:
+                return str(a.device)
     return asked
 
 
@@ -185,7 +246,7 @@ def apply_there(primitive: Primitive, args: Sequence[Any], params: dict[str, Any
         return primitive.evaluate(*args, **params)
     if primitive.effects_of(params):
         return primitive.evaluate(*[a.to_host() if type(a) is DeviceArray else a for a in args], **params)
-    avals = tuple([make_aval(a.shape, a.dtype) for a in args])
+    avals = tuple([a.aval if isinstance(a, Stacked) else make_aval(a.shape, a.dtype) for a in args])
     items = tuple(sorted(params.items()))
     program = _alone(primitive, avals, items, static_key(items))
     device = device_of(program, args)

@@ -15,7 +15,7 @@ from funcgrad.core.nans import nans_searched, watched
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import Trace, Tracer, current, eagerly, require_open
 
-Execute = Callable[[Program, Sequence[Any], str], list[Any]]
+Execute = Callable[[Program, Sequence[Any], str, tuple[int, ...]], list[Any]]
 
 
 def evaluate(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | None = None) -> list[Any]:
@@ -95,14 +95,17 @@ def _weakened(trace: Trace, atom: Atom, aval: Aval) -> Atom:
     return converted[0].atom
 
 
-_execute: list[Execute] = [lambda program, args, lowering: run(program, args)]
+_execute: list[Execute] = [lambda program, args, lowering, donated: run(program, args)]
 
 
-def execute(program: Program, args: Sequence[Any], lowering: str = "llvm") -> list[Any]:
-    """Run a Program at a jit boundary, on plain arrays."""
+def execute(program: Program, args: Sequence[Any], lowering: str = "llvm", donated: tuple[int, ...] = ()) -> list[Any]:
+    """Run a Program at a jit boundary, on plain arrays.
+
+    For each output, `donated` has the input whose memory it may be given, or -1.
+    """
     if nans_searched():
-        return watched(program, args, {}, lambda: _execute[0](program, args, lowering))
-    return _execute[0](program, args, lowering)
+        return watched(program, args, {}, lambda: _execute[0](program, args, lowering, ()))
+    return _execute[0](program, args, lowering, donated)
 
 
 def set_execute(function: Execute) -> None:

@@ -57,7 +57,7 @@ class Traits:
     kind
         How it is lowered: elementwise, check, reduce, argreduce, view (other addresses of the same elements), index
         (movement), iota, dot, gather and scatter (at index arrays), window and update (from traced positions on),
-        cumulative, sort, foreign (a function of the user's, called), program.
+        cumulative, sort, solve, foreign (a function of the user's, called), program.
     """
 
     exact: bool = False

@@ -35,7 +35,7 @@ from funcgrad.base.errors import (
 )
 from funcgrad.base.source import Source, user_place, user_source
 from funcgrad.core.array import _traced_types
-from funcgrad.core.device_array import DeviceArray, apply_there
+from funcgrad.core.device_array import THERE, DeviceArray, apply_there
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Typed, Var, holds_raising, make_aval
 from funcgrad.core.primitive import Primitive
 from funcgrad.core.stacked import Stacked
@@ -229,7 +229,7 @@ class Trace:
         """The Var or Literal that stands for `x` here; outer tracers and arrays become inputs."""
         if type(x) is Tracer:
             return x.atom if x.owner is self else self._capture_tracer(x)
-        if type(x) is Stacked:
+        if isinstance(x, Stacked):
             return self._capture_stack(x)
         if x.ndim == 0 and type(x) is not DeviceArray:
             return Literal(x[()], make_aval((), x.dtype))
@@ -453,14 +453,14 @@ def bind(primitive: Primitive, *args: Any, **params: Any) -> tuple[Any, ...]:
     for a in args:
         if type(a) is Tracer:
             require_open(a, None)
-        elif type(a) is DeviceArray:
+        elif type(a) in THERE:
             return apply_there(primitive, args, params)
     return primitive.evaluate(*args, **params)
 
 
 def _computed(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, ...]:
     """What a primitive makes of values, with NumPy or where they are."""
-    if any([type(a) is DeviceArray for a in args]):
+    if any([type(a) in THERE for a in args]):
         return apply_there(primitive, args, params)
     return primitive.evaluate(*args, **params)
 

@@ -12,7 +12,7 @@ exception: a loop that stores every index once, reads the argument at that very 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,14 @@ def pair(inputs: Sequence[Aval], donated: Sequence[bool], outputs: Sequence[Aval
     return tuple(out) if any([i >= 0 for i in out]) else ()
 
 
-def in_place(s: Schedule, texts: Sequence[KernelText], result: Var, argument: Var) -> bool:
+class Touches(NamedTuple):
+    """The buffers of a kernel, and whether it stores each index `once` (see `KernelText`)."""
+
+    roots: tuple[Any, ...]
+    once: bool
+
+
+def in_place(s: Schedule, texts: Sequence[KernelText | Touches], result: Var, argument: Var) -> bool:
     """Whether the buffer of `result` may be that of `argument`; `texts` are those of the kernels."""
     touched = [k for k, t in enumerate(texts) if result in t.roots]
     if not touched:
@@ -71,10 +78,11 @@ def _reads_first(s: Schedule, loop: Loop, result: Var, argument: Var) -> bool:
     ):
         return False
     before: list[Any] = []
+    elsewhere: list[Any] = []  # read at computed places
     after: list[Any] = [w.value for w in loop.writes[stores[0] + 1 :]]
     for e in loop.equations:
         if e.primitive.traits.kind in ("gather", "window"):
-            after.append(e.inputs[0])  # read at computed places
+            elsewhere.append(e.inputs[0])
             before += e.inputs[1:]
         else:
             before += e.inputs
@@ -84,7 +92,7 @@ def _reads_first(s: Schedule, loop: Loop, result: Var, argument: Var) -> bool:
     reads = lambda atoms: {a for a in atoms if isinstance(a, Var) and a not in computed and s.views[a].root is argument}
     here = contiguous(argument, loop.shape)
     early, late = reads(before), reads(after)
-    return late <= early and all([s.views[a] == here for a in early])
+    return not reads(elsewhere) and late <= early and all([s.views[a] == here for a in early])
 
 
 def copied(result: Var) -> tuple[Loop, Var]:

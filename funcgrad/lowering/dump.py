@@ -33,16 +33,20 @@ def dump_module(flat: Program, text: str, level: int, donated: tuple[int, ...]) 
     if place is not None:
         if not (place / "simplified.txt").exists():
             dump_program(flat)
-        variant = "".join([f"-{k}in{i}" for k, i in enumerate(donated) if i >= 0])
+        variant = _variant(donated)
         _write(place / f"llvm{variant}.ll", text)
         _write(place / f"asm{variant}.s", assembly(text, level))
 
 
-def dump_ptx(flat: Program, text: str) -> None:
+def dump_ptx(flat: Program, text: str, donated: tuple[int, ...]) -> None:
     """Write the kernels of a GPU of a simplified Program."""
     place = _folder(flat)
     if place is not None:
-        _write(place / "kernels.ptx", text)
+        _write(place / f"kernels{_variant(donated)}.ptx", text)
+
+
+def _variant(donated: tuple[int, ...]) -> str:
+    return "".join([f"-{k}in{i}" for k, i in enumerate(donated) if i >= 0])
 
 
 def _folder(flat: Program) -> Path | None:

@@ -14,23 +14,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from funcgrad.core.ir import Aval, Equation, Program, Stack, Var
+from funcgrad.core.ir import Equation, Program, Stack, Var
 from funcgrad.lowering import blas, sanitize, tile
-from funcgrad.lowering.bodies import BodyKernels, fits_in_kernels
+from funcgrad.lowering.bodies import BodyKernels
 from funcgrad.lowering.buffers import Layout, buffer_bytes, layout
 from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.donation import copied, in_place, updates
 from funcgrad.lowering.foreign import foreign_text
-from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, Schedule, Walk, touched
+from funcgrad.lowering.forms import native_type
+from funcgrad.lowering.kernels import Control, Library, Loop, Product, Scatter, Schedule, Walk, touched
 from funcgrad.lowering.loops import loop_text
 from funcgrad.lowering.nests import STATUS, KernelText
 from funcgrad.lowering.registers.kernel import control_text
 from funcgrad.lowering.registers.kinds import fits
 from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED, WORDS, Growing, depth_of, hand_over, need_copy
-from funcgrad.lowering.schedule import CONTROL, schedule
+from funcgrad.lowering.schedule import schedule
+from funcgrad.lowering.target import Kernels
 from funcgrad.lowering.values import Shared, Target
 from funcgrad.lowering.walks import scatter_text, walk_text
-from funcgrad.ops.scalar import ELEMENTS
 
 Call = tuple[str, tuple[Any, ...]]
 
@@ -64,74 +65,62 @@ class Module:
     foreign: tuple[Equation, ...]
 
 
-EVERY = ("view", "index", "iota", "gather", "scatter", "window", "update", "foreign")
-"""Kinds all of whose operations have a native form; see `native_form` for the others."""
-
-
-def native_type(aval: Aval) -> bool:
-    """Whether native code can hold values of this type."""
-    return aval.dtype in ELEMENTS
-
-
-def native_form(e: Equation) -> bool:
-    """Whether an equation of a flat Program can be emitted."""
-    kind = e.primitive.traits.kind
-    if not all([native_type(a.aval) for a in (*e.inputs, *e.outputs)]):
-        return False
-    if kind in CONTROL:
-        return fits(e) or fits_in_kernels(e, native_form)
-    if kind == "elementwise":
-        return e.primitive.emit is not None
-    if kind in ("reduce", "argreduce"):
-        return e.primitive.reduction is not None
-    if kind == "check":
-        return e.primitive.check is not None
-    if kind == "cumulative":
-        return e.primitive.recurrence is not None
-    if kind == "dot":
-        loops = e.outputs[0].aval.dtype.kind != "f" or not e.params["contract"][0]
-        return loops or all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])  # BLAS counts in 32 bits
-    return kind in EVERY
-
-
-class Kernels:
-    """The kernels of a module as functions, as they are emitted; equal texts are one function."""
+class CpuKernels(Kernels[KernelText]):
+    """The kernels of a module as functions, and the calls of them."""
 
     def __init__(self, target: Target) -> None:
-        self.target = target
-        self.shared = Shared(sanitize.declares())
-        self.checks: list[Equation] = []
-        self.texts: list[str] = []
-        self.names: dict[str, str] = {}
+        super().__init__(target, Shared(sanitize.declares()))
         self.products: set[str] = set()
         self.loops = False
+        self.given: set[Var] = set()  # results that may lie in donated arguments
 
-    def text(self, kernel: Kernel, s: Schedule, once: bool = False) -> KernelText:
-        """The function of one kernel. For `once` see `loop_text`."""
-        if isinstance(kernel, Loop):
-            return loop_text(kernel, s.views, self.target, self.shared, self.checks, once)
-        if isinstance(kernel, Walk):
-            return walk_text(kernel, s.views, self.target, self.shared)
-        if isinstance(kernel, Scatter):
-            return scatter_text(kernel, s.views, self.target, self.shared)
-        if isinstance(kernel, Control):
-            e = kernel.equation
-            if e.primitive.traits.kind == "foreign":
-                return foreign_text(e, s.views, self.shared)
-            if fits(e):
-                return control_text(kernel, s.views, self.target, self.shared, self.checks)
-            return BodyKernels(kernel, s.views, self.target, self.shared, lambda body: self.calls(body)[0]).run()
-        assert isinstance(kernel, Product)
+    @classmethod
+    def form(cls, e: Equation) -> bool:
+        """Foreign functions can be called, and BLAS counts in 32 bits."""
+        kind = e.primitive.traits.kind
+        if kind == "foreign":
+            return all([native_type(a.aval) for a in (*e.inputs, *e.outputs)])
+        if kind == "dot" and e.outputs[0].aval.dtype.kind == "f" and e.params["contract"][0]:
+            return super().form(e) and all([a.aval.size < 2**31 for a in (*e.inputs, *e.outputs)])
+        return super().form(e)
+
+    def loop(self, kernel: Loop, s: Schedule) -> KernelText:
+        """A function of vectors."""
+        return loop_text(kernel, s.views, self.target, self.shared, self.checks, updates(kernel, self.given))
+
+    def walk(self, kernel: Walk, s: Schedule) -> KernelText:
+        """Line by line."""
+        return walk_text(kernel, s.views, self.target, self.shared)
+
+    def scatter(self, kernel: Scatter, s: Schedule) -> KernelText:
+        """One update after the other."""
+        return scatter_text(kernel, s.views, self.target, self.shared)
+
+    def product(self, kernel: Product, s: Schedule) -> KernelText:
+        """Small ones in registers, others by BLAS."""
         roots = (kernel.x.root, kernel.y.root, kernel.out.root)
         if tile.fits(kernel):
             return KernelText(tile.tile_text(kernel, self.target, self.shared), roots, True)
         self.products.add(blas.routine(kernel))
         return KernelText(blas.product_text(kernel), roots, True)
 
+    def control(self, kernel: Control, s: Schedule) -> KernelText:
+        """In registers, or a function that calls kernels."""
+        e = kernel.equation
+        if e.primitive.traits.kind == "foreign":
+            return foreign_text(e, s.views, self.shared)
+        if fits(e):
+            return control_text(kernel, s.views, self.target, self.shared, self.checks)
+        return BodyKernels(kernel, s.views, self.target, self.shared, lambda body: self.calls(body)[0]).run()
+
+    def whole(self, kernel: Library, s: Schedule) -> KernelText:
+        """There are none: such an equation has no form here."""
+        raise NotImplementedError(kernel.equation.primitive.name)
+
     def calls(self, s: Schedule, arguments: Sequence[Var | None] = ()) -> tuple[list[Call], list[Var]]:
         """The calls of a schedule in order, and for every output the root whose buffer is the result."""
-        into = {r for r, a in zip(s.outputs, arguments, strict=False) if a is not None}
-        texts = [self.text(k, s, updates(k, into)) for k in s.kernels]
+        self.given |= {r for r, a in zip(s.outputs, arguments, strict=False) if a is not None}
+        texts = [self.code(k, s) for k in s.kernels]
         if s.shared:
             for kernel, k in zip(s.kernels, texts, strict=True):
                 unknown = s.buffers.keys() & set(k.roots) - touched(kernel, s.views)
@@ -141,16 +130,9 @@ class Kernels:
         for i, argument in enumerate(arguments):
             if argument is not None and not in_place(s, texts, s.outputs[i], argument):
                 copy, results[i] = copied(s.outputs[i])
-                texts.append(self.text(copy, s))
-        return [(self._name(k), k.roots) for k in texts], results
-
-    def _name(self, k: KernelText) -> str:
-        self.loops |= k.loops
-        name = self.names.get(k.text)
-        if name is None:
-            name = self.names[k.text] = f"k{len(self.names)}"
-            self.texts.append(k.text.replace("@KERNEL", f"@{name}", 1))
-        return name
+                texts.append(self.code(copy, s))
+        self.loops |= any([k.loops for k in texts])
+        return [(self.named(k.text), k.roots) for k in texts], results
 
     def imports(self) -> tuple[list[str], tuple[str, ...]]:
         """Declarations and names of the functions that the module takes from outside."""
@@ -167,6 +149,9 @@ class Kernels:
             declares.append("declare void @free(ptr)")
             others.append("free")
         return declares, (*products, *others)
+
+
+native_form = CpuKernels.form
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +193,7 @@ def functions_of(s: Schedule, target: Target, arguments: Sequence[Var | None] = 
     arguments
         For each output the input whose address a call may pass for it as well, or None; empty for none.
     """
-    kernels = Kernels(target)
+    kernels = CpuKernels(target)
     calls, results = kernels.calls(s, arguments)
     if any([isinstance(r.aval, Stack) for r in results]):
         need_copy(Builder(target, 1, kernels.shared))

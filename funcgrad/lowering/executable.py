@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from typing import Any, NoReturn
 
@@ -19,8 +19,6 @@ import numpy as np
 
 from funcgrad.base.errors import FuncgradError, ProgramError
 from funcgrad.base.shelter import lock, working
-from funcgrad.core.device_array import device_of, run_on
-from funcgrad.core.evaluate import set_execute
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, make_aval
 from funcgrad.core.stacked import Stacked
 from funcgrad.core.trace import eagerly
@@ -240,16 +238,3 @@ def executable(program: Program) -> Executable:
         return found
 
     return program.remember(f"executable{' with checks' if sanitize.ON else ''}", find)
-
-
-RUNNERS: dict[str, Callable[[Program], Callable[[Sequence[Any]], list[Any]]]] = {"llvm": executable}
-"""What makes a Program ready to run, by the name of the lowering."""
-
-
-def execute(program: Program, args: Sequence[Any], lowering: str) -> list[Any]:
-    """Run `program` at a jit boundary: on the device that was asked for, else where the arguments are."""
-    device = lowering if lowering not in RUNNERS else device_of(program, args)
-    return RUNNERS[lowering](program)(args) if device is None else run_on(device, program, args)
-
-
-set_execute(execute)

@@ -1,41 +1,42 @@
-"""What the other layers ask of `lowering.cuda`, which is loaded with the first question: few programs use a GPU."""
+"""The target of GPUs as the other layers see it: `cuda.target`, loaded with the first question, as few programs ask."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from funcgrad.core.device_array import DeviceArray, _runners
 from funcgrad.core.ir import Program
 
-
-def _cuda(module: str) -> Any:
-    return importlib.import_module(f"funcgrad.lowering.cuda.{module}")
-
-
-def device_named(name: str) -> Any:
-    """The device of a name such as ``"cuda:0"``, or a DeviceError that says what is missing."""
-    return _cuda("device").device_named(name)
+if TYPE_CHECKING:
+    from funcgrad.lowering.cuda.executable import CudaExecutable
+    from funcgrad.lowering.cuda.plan import Device
+    from funcgrad.lowering.cuda.target import Cuda
 
 
-def devices_found() -> list[Any]:
-    """All GPUs; none if a package or the driver is missing."""
-    return _cuda("device").devices_found()  # type: ignore[no-any-return]
+def _cuda() -> Cuda:
+    found: Any = importlib.import_module("funcgrad.lowering.cuda.target")
+    return found.CUDA  # type: ignore[no-any-return]
 
 
-def program_ptx(program: Program, arch: str | None = None) -> str:
-    """The PTX of a Program."""
-    return _cuda("executable").program_ptx(program, arch)  # type: ignore[no-any-return]
+class Gpu:
+    """The `target.Placed` of GPUs."""
 
+    stages: tuple[str, ...] = ("ptx", "cubin")
+    for_arch = True
+    serves_calls = False
 
-def program_resources(program: Program, arch: str | None = None) -> str:
-    """A table of what the kernels of a Program take of a GPU."""
-    return _cuda("executable").program_resources(program, arch)  # type: ignore[no-any-return]
+    def ready(self, program: Program, place: str) -> CudaExecutable:
+        """A Program compiled for a device."""
+        return _cuda().ready(program, place)
 
+    def text(self, program: Program, stage: str, arch: str | None) -> str:
+        """The PTX, or a table of what the kernels take of a GPU."""
+        return _cuda().text(program, stage, arch)
 
-def _run(program: Program, args: Sequence[Any], name: str) -> list[DeviceArray]:
-    return _cuda("executable").run(program, args, name)  # type: ignore[no-any-return]
+    def devices(self) -> list[Device]:
+        """All GPUs; none if a package or the driver is missing."""
+        return _cuda().devices()
 
-
-_runners[:] = [_run]
+    def device(self, name: str) -> Device:
+        """The device of a name such as ``"cuda:0"``, or a DeviceError that says what is missing."""
+        return _cuda().device(name)

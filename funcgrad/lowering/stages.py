@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from funcgrad.base.errors import FuncgradError, UnsupportedError
-from funcgrad.base.source import Source
-from funcgrad.core.ir import Equation, Literal, Program, Var, can_raise, subprograms
-from funcgrad.lowering.emit import Module, emit, native_form, native_type
+from funcgrad.core.ir import Equation, Literal, Program, Var, can_raise
+from funcgrad.lowering.emit import Module, emit, native_form
+from funcgrad.lowering.forms import obstacles
 from funcgrad.lowering.machine import assembly, header, host
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.values import Target
@@ -34,7 +34,7 @@ def module_assembly(program: Program) -> str:
 
 def _module(program: Program) -> Module:
     flat = simplify(program)
-    for name, source in obstacles(flat):
+    for name, source in obstacles(flat, native_form):
         raise UnsupportedError(
             f"{name} has no native form yet: this Program runs in stages, some of them with NumPy", source=source
         )
@@ -75,21 +75,7 @@ class Stage:
 
 def is_native(program: Program) -> bool:
     """Whether a flat Program is one native module as it stands."""
-    return not obstacles(program)
-
-
-def obstacles(program: Program) -> list[tuple[str, Source | None]]:
-    """What keeps a flat Program from being one native module: operations, also inside of loops, with the user's lines.
-
-    An input or output without native type stands there as its type.
-    """
-    found: list[tuple[str, Source | None]] = []
-    for e in program.equations:
-        if not native_form(e):
-            inside = [o for _, p in subprograms(e) for o in obstacles(p)]
-            found += inside or [(e.primitive.name, e.source)]
-    odd = [a.aval for a in (*program.inputs, *program.outputs) if not native_type(a.aval)]
-    return found or [(str(aval), None) for aval in odd]
+    return not obstacles(program, native_form)
 
 
 def stages(program: Program) -> list[Stage]:

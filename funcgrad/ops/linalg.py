@@ -61,15 +61,15 @@ def _evaluate(a: Any, b: Any, *, of: str = "") -> tuple[Any]:
     try:
         return (np.linalg.solve(a, b),)
     except np.linalg.LinAlgError:
-        if of:
-            raise SingularMatrixError(
-                f"{of} is singular: {make_aval(a.shape, a.dtype)}",
-                hint="there the solution is no smooth function of the arguments, as at a double root",
-            ) from None
-        raise SingularMatrixError(
-            f"solve: the matrix {make_aval(a.shape, a.dtype)} is singular",
-            hint="add a little to its diagonal",
-        ) from None
+        raise _fault(make_aval(a.shape, a.dtype), of=of) from None
+
+
+def _fault(matrix: Any, *, of: str = "") -> SingularMatrixError:
+    """The error of a singular matrix, of which the type is known, or the order."""
+    if of:
+        hint = "there the solution is no smooth function of the arguments, as at a double root"
+        return SingularMatrixError(f"{of} is singular: {matrix}", hint=hint)
+    return SingularMatrixError(f"solve: the matrix {matrix} is singular", hint="add a little to its diagonal")
 
 
 def _jvp(primal: Any, primals: Any, tangents: Any, *, of: str = "") -> Any:
@@ -98,13 +98,14 @@ def _batch(size: int, args: Any, dims: Any, *, of: str = "") -> Any:
 
 solve_p = Op(
     solve,
-    Traits(may_raise=True, kind="linalg"),
+    Traits(may_raise=True, kind="solve"),
     dtypes="fc",
     domain=Domain(smooth="smooth where the matrix is regular, and refused elsewhere"),
 )
 solve_p.hidden_params = {"of": None}
 solve_p.abstract = _abstract
 solve_p.evaluate = _evaluate
+solve_p.fault = lambda order, *, of="": _fault(f"of order {order}", of=of)
 solve_p.jvp = _jvp
 solve_p.transpose = _transpose
 solve_p.linear_in = (1,)

@@ -189,7 +189,7 @@ def apply(primitive: Primitive, *args: Any, **params: Any) -> Any:
 
 def accumulate(x: Any, y: Any) -> Any:
     """x + y, for two terms of a tangent or cotangent."""
-    if type(x) is Stacked or (type(x) is Tracer and isinstance(x.aval, Stack)):
+    if isinstance(x, Stacked) or (type(x) is Tracer and isinstance(x.aval, Stack)):
         return _add_stacks[0](x, y)
     return bind1(registry["add"], x, y)
 

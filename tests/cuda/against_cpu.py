@@ -24,7 +24,13 @@ from tests.ptx.static import Static
 from tests.rule_checker import TOLERANCES, same_bits
 
 ARCHS = ("sm_75", "sm_80", "sm_90")
-REORDERED = {"reduce", "cumulative", "scatter", "dot"}  # kinds whose inexact ones add in another order on a GPU
+REORDERED = {
+    "reduce",
+    "cumulative",
+    "scatter",
+    "dot",
+    "solve",
+}  # kinds whose inexact ones add in another order on a GPU
 DOUBLE = {"pow", "erfinv", "linear_recurrence", "sinc", "sin", "cos", "tan"}
 """What computes in float64 for float32, as on the CPU: sin, cos and tan for large angles, sinc for its derivatives."""
 DIVIDE = {"floor_divide", "remainder", "fmod", "lcm", "gcd"}

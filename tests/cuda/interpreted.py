@@ -48,12 +48,14 @@ class Interpreted:
         """Run a kernel."""
         with self.lock:
             self.launched.append(name)
+            if name == "set_heap":  # what grows there is copied with what was not written of it yet
+                self.ptx.write(addresses[0], b"\xff" * (addresses[1] - addresses[0]))
             self.ptx.launch(module, name, (blocks, 1, 1), (threads, 1, 1), [int(a) for a in addresses])
 
     def copy(self, target: int, source: int, size: int) -> None:
-        """Copy bytes."""
+        """Copy bytes, of which not all need be written: rows that lie apart."""
         with self.lock:
-            self.ptx.write(target, self.ptx.read(source, size))
+            self.ptx.write(target, self.ptx.read(source, size, initialised=False))
 
     def write(self, address: int, data: bytes | memoryview) -> None:
         """Copy bytes to the device."""

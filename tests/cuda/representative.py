@@ -9,6 +9,8 @@ import numpy as np
 
 import funcgrad as fg
 from funcgrad import lax
+from funcgrad.core.primitive import registry
+from funcgrad.core.trace import bind1
 
 F = np.float32
 V = np.ones(4096, F)
@@ -71,6 +73,8 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "transpose": (lambda x: x.T + F(1), (M,)),
     "gather": (lambda x, i: x[i] * F(2), (M, PLACES)),
     "scatter": (lambda x, i: x.at[i].add(F(1)), (fg.numpy.asarray(M), PLACES)),
+    "sort": (lambda i: bind1(registry["stable_order"], i), (np.arange(1000) % 7,)),
+    "solve": (np.linalg.solve, (SQUARE, SQUARE[:, :3])),
     "running sum": (lambda x: np.cumsum(x, axis=1), (M,)),
     "product": (lambda x, y: x @ y, (SQUARE, SQUARE)),
     "product, f64": (lambda x, y: x @ y, (SQUARE.astype(float), SQUARE.astype(float))),

@@ -17,11 +17,12 @@ from funcgrad import lax
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import bind1
 from funcgrad.demo import mlp
-from funcgrad.errors import OutOfBoundsError
+from funcgrad.errors import OutOfBoundsError, SingularMatrixError
 from funcgrad.lowering.cuda import plan
 from funcgrad.lowering.cuda.executable import ptx_of
 from funcgrad.lowering.cuda.plan import Choose, Repeat, Run
 from tests.cuda.against_cpu import ARCHS, compared, compiled, device
+from tests.lax.test_stacks import made
 from tests.lowering.test_sums import KINDS, check_sums
 from tests.ptx.static import Static
 
@@ -169,6 +170,83 @@ def test_windows(dtype: str, arch: str) -> None:
         compared(f, (draw((10, 20), dtype), np.int64(s), draw((3, 8), dtype)), arch)
 
 
+# -- sorts
+
+
+def order(x: Any) -> Any:
+    """Where the elements along the last axis are in order."""
+    return bind1(registry["stable_order"], x)
+
+
+@on_every_arch
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 1031, pytest.param(5000, marks=pytest.mark.cuda)])
+def test_sorts(n: int, arch: str) -> None:
+    for dtype in ("int64", "uint8", "int32", "uint64"):
+        x = rng.integers(0, 100, n).astype(dtype) - np.array(50, dtype)  # the first of unsigned ones are the largest
+        (found,) = compared(order, (x,), arch)
+        np.testing.assert_array_equal(found, np.argsort(x, kind="stable"))
+
+
+@on_every_arch
+def test_sorts_of_views(arch: str) -> None:
+    x = rng.integers(0, 9, (3, 4, 300))
+    f = lambda x: (
+        order(x),
+        order(x[:, ::2, ::-1]),
+        order(x.T),
+        order(np.broadcast_to(x[0, 0, 0], (400,))),
+        order(x[:0]),
+    )
+    compared(f, (x,), arch)
+    compared(lambda x: order(fg.numpy.full_like(x[0, :2], 7)), (x,), arch)
+
+
+@on_every_arch
+def test_derivatives_of_products_at_places(arch: str) -> None:
+    f = lambda x, u, i: np.sum(np.sin(x.at[i].multiply(u)))
+    x, u, i = draw((5,), "float64"), draw((300,), "float64"), rng.integers(0, 5, 300)
+    compared(fg.grad(f, (0, 1)), (fg.numpy.asarray(x), 1.0 + 0.01 * u, i), arch)
+    rows = np.stack([x, -x]), 1.0 + np.stack([u, u[::-1]])[:, :7], np.stack([i, i[::-1]])[:, :7]
+    compared(fg.vmap(fg.grad(lambda *a: fg.grad(f, 1)(*a)[2])), rows, arch)
+
+
+# -- linear systems
+
+SYSTEMS = [
+    ((), 1, 1),
+    ((2,), 17, 2),
+    *[pytest.param(*s, marks=pytest.mark.cuda) for s in (((2, 2), 5, 3), ((), 70, 40))],
+]
+
+
+@on_every_arch
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("batch", "n", "k"), SYSTEMS)
+def test_linear_systems(batch: tuple[int, ...], n: int, k: int, dtype: str, arch: str) -> None:
+    """Rows in any order, so that each step has to exchange some."""
+    a = np.eye(n)[rng.permutation(n)] + 0.1 * rng.normal(size=(*batch, n, n)) / n**0.5
+    x, a = draw((*batch, n, k), dtype), a.astype(dtype)
+    (found,) = compared(np.linalg.solve, (a, a @ x), arch, scale=20.0)
+    np.testing.assert_allclose(found, x, rtol=0, atol=1e-12 if dtype == "float64" else 1e-4)
+    compared(lambda a, b: np.linalg.solve(np.swapaxes(a, -1, -2), b[..., ::-1] * 2), (a, x), arch, scale=20.0)
+
+
+@on_every_arch
+def test_pivots_are_those_of_lapack(arch: str) -> None:
+    """Of equal ones the first, on numbers with which every step is exact."""
+    a = np.array([[0, 2, 3], [-4, 2, 0], [4, 2, 2]], float)
+    assert compared(np.linalg.solve, (a, a @ np.array([1.0, -2.0, 3.0])), arch)[0].tolist() == [1.0, -2.0, 3.0]
+
+
+@on_every_arch
+def test_a_singular_matrix_raises(arch: str) -> None:
+    a = np.stack([np.eye(6), np.eye(6)])
+    executable = compiled(np.linalg.solve, (a, a), arch)
+    for bad in (np.zeros((6, 6)), np.ones((6, 6)), np.diag([1.0] * 5 + [0])):
+        with pytest.raises(SingularMatrixError, match="solve: the matrix of order 6 is singular"):
+            executable([np.stack([np.eye(6), bad]), a])
+
+
 # -- walks and products
 
 
@@ -251,6 +329,64 @@ def test_rows_of_a_loop_of_unknown_length_grow(arch: str) -> None:
     """The host keeps them, in a buffer that grows."""
     f = lambda x: np.sum(lax.while_loop(lambda c: c[0] < 40, lambda c: (c[0] + 1, np.sin(c[1]) * 1.5), (0, x))[1])
     compared(fg.grad(f), (draw((300,), "float64"),), arch, scale=1e3)
+
+    def several(x: Any, y: Any) -> Any:
+        step = lambda c: (c[0] + 1, np.sin(c[1]) * c[2], np.cos(c[2]))
+        return np.sum(lax.while_loop(lambda c: c[0] < 40, step, (0, x, y))[1])
+
+    compared(fg.grad(several, (0, 1)), (draw((33,), "float64"), np.float64(0.5)), arch, scale=10.0)
+
+
+def steps(x: Any, n: Any) -> Any:
+    """A loop of unknown length; those below have it inside."""
+    return lax.while_loop(lambda s: s[1] < n, lambda s: (np.sin(s[0]) * x, s[1] + 1), (x, 0))[0]
+
+
+def twice(x: Any, n: Any, k: Any) -> Any:
+    return lax.while_loop(lambda s: s[1] < n, lambda s: (steps(s[0] * x, k + s[1]), s[1] + 1), (x, 0))[0]
+
+
+def thrice(x: Any, n: Any, k: Any) -> Any:
+    return lax.while_loop(lambda s: s[1] < n, lambda s: (twice(s[0] * x, k, k), s[1] + 1), (x, 0))[0]
+
+
+def some(x: Any, n: Any, k: Any) -> Any:
+    """With a loop in one of two branches, and a number of trips that is known."""
+    inside = lambda i, y: lax.cond(i % 2 == 0, lambda y: steps(y * x, k), lambda y: np.cos(y) * x, y)
+    return lax.fori_loop(0, 3, inside, x * n)
+
+
+@on_every_arch
+@pytest.mark.parametrize("shape", [(), (40,)], ids=["numbers", "arrays"])
+@pytest.mark.parametrize("f", [twice, *[pytest.param(f, marks=pytest.mark.cuda) for f in (some, thrice)]])
+def test_reverse_mode_of_loops_in_loops(f: Callable[..., Any], shape: tuple[int, ...], arch: str) -> None:
+    """What an inner loop keeps is kept for each trip of the outer one: by the host where the values are arrays."""
+    x, total = np.full(shape, 0.7) + 0.01 * np.arange(int(np.prod(shape))).reshape(shape), lambda *a: np.sum(f(*a))
+    for n, k in ((2, 2), (0, 2), (3, 0)):
+        compared(fg.grad(total), (x, n, k), arch)
+    second = fg.grad(lambda *a: np.sum(np.sin(fg.grad(total)(*a))))
+    compared(second, (x, 2, 1), arch)
+    if arch != "sm_80":
+        compared(fg.vmap(fg.grad(total), (0, None, None)), (np.stack([x, x / 2]), 2, 2), arch)
+
+
+@on_every_arch
+@pytest.mark.parametrize("shape", [(), (40,)], ids=["numbers", "arrays"])
+def test_stacks_that_are_carried(shape: tuple[int, ...], arch: str) -> None:
+    """They change places, grow, are handed out whole, and are read beyond their ends."""
+    x = np.linspace(0.3, 0.9, int(np.prod(shape))).reshape(shape)[()]
+    for n in (0, 7) if arch == "sm_80" else (0, 1, 7):
+        compared(made(shape), (x, np.int64(n)), arch, scale=50.0)
+
+
+def test_a_trip_that_keeps_nothing_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a loop kept for the gradient that is taken in a trip is gone after it."""
+    gradient = lambda i, x: x + 0.1 * fg.grad(lambda x: np.sum(steps(x, 3)))(x)
+    held: list[int] = []
+    row = plan._Growing.row
+    monkeypatch.setattr(plan._Growing, "row", lambda g, *a: (held.append(len(g.running.held)), row(g, *a))[1])
+    compared(lambda x: lax.fori_loop(0, 20, gradient, x), (draw((40,), "float64"),))
+    assert len(held) >= 20 and max(held) <= 2
 
 
 # -- checks and a whole step

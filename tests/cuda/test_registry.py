@@ -26,8 +26,6 @@ OPS = all_primitives()
 ELEMENTWISE = [n for n, op in OPS.items() if op.traits.kind == "elementwise" and n not in SAMPLES]
 SMOOTH = [n for n in ELEMENTWISE if not OPS[n].no_derivative and "f" in OPS[n].dtypes]
 WITHOUT = {
-    "solve": "LAPACK works in ordinary memory",
-    "stable_order": "sorting is NumPy's",
     "callback": "it runs Python",
     "linear_solve": "its matrix is a function, which is asked for by the solver: a callback or a loop",
 }
@@ -130,20 +128,12 @@ def test_values_of_samples(name: str, arch: str) -> None:
             compared(s.function, args, arch)
 
 
-SORTED = {"scatter_mul"}  # whose derivatives sort the positions, if there are several
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", SAMPLED)
 def test_gradients_and_rows_of_samples(name: str) -> None:
     for s in SAMPLES[name]:
         if any([x.dtype.kind == "f" for x in s.args]):
-            f = gradient(s.function, s.args)
-            if name in SORTED and "stable_order" in {e.primitive.name for e in equations(fg.make_program(f)(*s.args))}:
-                with pytest.raises(UnsupportedError, match="stable_order has no CUDA form"):
-                    compiled(f, s.args)
-            else:
-                compared(f, s.args)
+            compared(gradient(s.function, s.args), s.args)
         if s.args:
             rows = [np.stack([x, x[::-1] if x.ndim else x, x]) for x in s.args]
             compared(fg.vmap(s.function), rows)

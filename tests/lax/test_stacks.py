@@ -23,8 +23,9 @@ from funcgrad.control.loop import INDEX, loop, loop_p
 from funcgrad.control.rows import add_stacks, element_p, length_p
 from funcgrad.core.ir import make_aval, stack_of, subprograms
 from funcgrad.core.trace import bind1
+from funcgrad.lowering.emit import native_form
 from funcgrad.lowering.executable import Executable, executable
-from funcgrad.lowering.stages import obstacles
+from funcgrad.lowering.forms import obstacles
 from tests.lax.test_native import interpreted, same
 
 # -- functions, and the same with Python's loops
@@ -169,7 +170,7 @@ ROWS: dict[str, tuple[Any, Any]] = {  # of the function, and row by row
 def check(f: Callable[..., Any], x: Any, want: Any) -> None:
     """`f` is one native module, and has the value `want`, compiled and eager."""
     compiled = Executable(fg.make_program(f)(x))
-    assert obstacles(compiled.program) == []
+    assert obstacles(compiled.program, native_form) == []
     scale = np.max(np.abs(want)) + 1e-300
     np.testing.assert_allclose(fg.jit(f)(x), want, rtol=1e-10, atol=1e-12 * scale)
     np.testing.assert_allclose(f(x), want, rtol=1e-10, atol=1e-12 * scale)
@@ -231,9 +232,15 @@ def test_a_stack_crosses_an_operation_without_machine_code() -> None:
     plain = lambda x: np.real(np.sum(np.exp(1j * fg.grad(power_python)(x))))
     for x in POINTS.values():
         np.testing.assert_allclose(fg.jit(fg.grad(f))(x), fg.grad(plain)(x), rtol=1e-11)
-    (reason, *_), _ = zip(*obstacles(Executable(fg.make_program(f)(0.5)).program), strict=True)
+    (reason, *_), _ = zip(*obstacles(Executable(fg.make_program(f)(0.5)).program, native_form), strict=True)
     assert reason == "convert"  # to a complex number
     assert [k.kind for k in fg.cost(fg.grad(f), 0.5)].count("loop") == 4
+
+
+def test_a_function_that_jit_returns_keeps_its_stacks() -> None:
+    pull = fg.jit(lambda x: fg.vjp(power, x)[1])
+    for x in POINTS.values():
+        np.testing.assert_allclose(pull(x)(np.float64(2.0))[0], 2.0 * fg.grad(power)(x), rtol=1e-12)
 
 
 # -- stacks as carries and as values of stacks

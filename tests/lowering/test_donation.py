@@ -13,7 +13,7 @@ import pytest
 import funcgrad as fg
 from funcgrad.core.array import Array
 from funcgrad.lowering import donation
-from funcgrad.lowering.emit import Kernels, emit
+from funcgrad.lowering.emit import CpuKernels, emit
 from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import this_target
@@ -40,7 +40,9 @@ def placed(f: Callable[..., Any], *args: Any) -> list[bool]:
     """For each result of `f` whether it may lie in the argument of the same position from the start."""
     program = simplify(fg.make_program(f)(*args))
     s = schedule(program)
-    texts = [Kernels(this_target()).text(k, s, donation.updates(k, set(s.outputs))) for k in s.kernels]
+    kernels = CpuKernels(this_target())
+    kernels.given |= {*s.outputs}
+    texts = [kernels.code(k, s) for k in s.kernels]
     return [donation.in_place(s, texts, r, x) for r, x in zip(s.outputs, program.inputs, strict=False)]
 
 
@@ -60,6 +62,7 @@ PLACES: list[tuple[str, Callable[..., Any], list[bool]]] = [
     ("by its sum", lambda x, y: x / np.sum(x), [True]),
     ("its sum afterwards", lambda x, y: (x + 1, np.sum(x)), [True]),
     ("positions", lambda x, y: x[np.array([3, 1, 0, 2, 7, 6, 5, 4])], [False]),
+    ("itself and positions", lambda x, y: x + x[np.array([3, 1, 0, 2, 7, 6, 5, 4])], [False]),
     ("a product of it", lambda x, y: x @ y, [False]),
     ("a product added", lambda x, y: x - 0.1 * (y @ y), [True]),
     ("a product of it added", lambda x, y: x - 0.1 * (x.T @ y), [True]),
@@ -84,7 +87,7 @@ def test_loops_whose_vectors_overlap_are_in_place_too() -> None:
         assert placed(lambda x: x + 1, np.ones(n)) == [True]
     program = simplify(fg.make_program(lambda x: x + 1)(np.ones(4 * lanes + 1)))
     s = schedule(program)
-    plain = [Kernels(this_target()).text(k, s) for k in s.kernels]
+    plain = [CpuKernels(this_target()).code(k, s) for k in s.kernels]
     assert [t.once for t in plain] == [lanes == 1]
     assert donation.in_place(s, plain, s.outputs[0], program.inputs[0]) == (lanes == 1)
 
@@ -111,6 +114,7 @@ FUNCTIONS: list[Callable[..., Any]] = [
     lambda a, b: (np.concatenate([a[1:], a[:1]]), a * 1.5),
     lambda a, b: (np.outer(a, b) @ b, b * np.max(a)),
     lambda a, b: (a - np.mean(a), b - np.mean(a * b)),
+    lambda a, b: (a + a[np.arange(len(a))[::-1] * 1], b),
 ]
 FEW: tuple[list[int], list[Any]] = ([0, 16, 257], [np.float64, np.int8])
 MANY: tuple[list[int], list[Any]] = (

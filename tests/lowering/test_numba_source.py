@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from funcgrad.api.inspect import abstract_trace
 from funcgrad.core.evaluate import run
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import bind1, eagerly
-from funcgrad.lowering import RUNNERS
+from funcgrad.lowering import LOWERINGS
 from funcgrad.lowering.numba_source.executable import NumbaExecutable, numba_executable
 from funcgrad.lowering.numba_source.helpers import HELPERS
 from funcgrad.lowering.numba_source.spelling import CHECKS, SPELLINGS
@@ -338,7 +339,7 @@ def test_products_of_any_layout() -> None:
 def test_jit_with_all_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Derivatives and batches of a function go the same way as the function."""
 
-    def never(program: Any) -> Any:
+    def never(program: Any, place: str) -> Any:
         raise AssertionError("another lowering was used")
 
     def loss(w: Any, x: Any) -> Any:
@@ -346,7 +347,7 @@ def test_jit_with_all_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
 
     w, x = np.array([0.5, -0.25]), np.array([[1.0, 2.0], [3.0, 0.5], [2.0, -1.0]])
     f = fg.jit(loss, lowering="numba")
-    monkeypatch.setitem(RUNNERS, "llvm", never)
+    monkeypatch.setitem(LOWERINGS, "llvm", SimpleNamespace(ready=never))
     np.testing.assert_allclose(f(w, x), loss(w, x), rtol=1e-14)
     np.testing.assert_allclose(fg.grad(f)(w, x), fg.grad(loss)(w, x), rtol=1e-13)
     np.testing.assert_allclose(fg.jvp(f, (w, x), (w, x))[1], fg.jvp(loss, (w, x), (w, x))[1], rtol=1e-13)

@@ -1,7 +1,8 @@
 """Loops and branches whose bodies are kernels, on the GPU: the host goes round, and the kernels get other addresses.
 
 A carry is copied back after each trip. What a loop of unknown length hands out lies in a buffer that the host makes
-larger when it is full.
+larger when it is full. A stack is three words that name a description; what is described stays where it is for as long
+as the loop around needs it, so that a stack is handed out, and carried, as its words.
 """
 
 from __future__ import annotations
@@ -9,32 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from funcgrad.base.errors import UnsupportedError
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var
 from funcgrad.lowering.cuda.plan import Choose, Copy, Fill, Hands, Place, Reads, Repeat, Step
 from funcgrad.lowering.kernels import Control, Schedule
-from funcgrad.lowering.registers.stacks import DESCRIPTION, bytes_of
+from funcgrad.lowering.registers.stacks import bytes_of
 from funcgrad.lowering.schedule import schedule
 
 
 class Planner(Protocol):
     """What makes the steps of a schedule."""
 
-    def plan(self, s: Schedule, known: Mapping[Any, Place]) -> list[Step]:
-        """The steps of a schedule, some of whose buffers have a place already."""
+    def plan(self, s: Schedule, known: Mapping[Any, Place], kept: bool) -> list[Step]:
+        """The steps of a schedule, some of whose buffers have a place already; its stacks may have to be `kept`."""
 
     def buffer(self, size: int) -> Place:
         """Memory of its own in that of the call."""
 
 
-def host_steps(planner: Planner, kernel: Control, s: Schedule, at: Callable[[Any], Place]) -> list[Step]:
-    """The steps of a loop or branch, given the place of each root."""
-    return _Host(planner, kernel, s, at).steps()
+def host_steps(planner: Planner, kernel: Control, s: Schedule, at: Callable[[Any], Place], kept: bool) -> list[Step]:
+    """The steps of a loop or branch, given the place of each root, and whether stacks outlive the trip around."""
+    return _Host(planner, kernel, s, at, kept).steps()
 
 
 class _Host:
-    def __init__(self, planner: Planner, kernel: Control, s: Schedule, at: Callable[[Any], Place]) -> None:
-        self.planner, self.kernel, self.s, self.at = planner, kernel, s, at
+    def __init__(self, planner: Planner, kernel: Control, s: Schedule, at: Callable[[Any], Place], kept: bool) -> None:
+        self.planner, self.kernel, self.s, self.at, self.kept = planner, kernel, s, at, kept
         self.before: list[Step] = []
 
     def steps(self) -> list[Step]:
@@ -43,8 +43,10 @@ class _Host:
         operands = [self._operand(a) for a in e.inputs]
         results = [self.at(v) for v in e.outputs]
         if e.primitive.traits.kind == "loop":
-            return [*self.before, *self._loop(e, operands, results)]
-        bodies = [self._body(b, dict(zip(b.inputs, operands, strict=True)), results) for b in e.params["branches"]]
+            steps = self._loop(e, operands, results)
+            return [*self.before, *steps]
+        places = [dict(zip(b.inputs, operands, strict=True)) for b in e.params["branches"]]
+        bodies = [self._body(b, p, results, self.kept) for b, p in zip(e.params["branches"], places, strict=True)]
         return [*self.before, Choose(operands[0], tuple([tuple(b) for b in bodies]))]
 
     def _operand(self, a: Any) -> Place:
@@ -55,20 +57,15 @@ class _Host:
         view = self.s.views[a]
         return self.at(view.root).after(view.offset * a.aval.dtype.itemsize)
 
-    def _body(self, body: Program, places: dict[Any, Place], targets: Sequence[Place]) -> list[Step]:
+    def _body(self, body: Program, places: dict[Any, Place], targets: Sequence[Place], kept: bool) -> list[Step]:
         """The steps of a body, whose inputs are at `places`; its outputs go to `targets`."""
         s = schedule(body)
-        return self.planner.plan(s, places | dict(zip(s.outputs, targets, strict=True)))
+        return self.planner.plan(s, places | dict(zip(s.outputs, targets, strict=True)), kept)
 
     def _loop(self, e: Equation, operands: list[Place], results: list[Place]) -> list[Step]:
         p = e.params
         body, consts, carry = p["body"], p["consts"], p["carry"]
-        stacks = [v.aval for v in e.outputs[carry:] if isinstance(v.aval, Stack)]
-        if any([isinstance(v.aval, Stack) for v in e.outputs[:carry]] + [isinstance(a.elem, Stack) for a in stacks]):
-            raise UnsupportedError(
-                "a loop of unknown length whose body is another one, of large arrays, has no reverse mode on CUDA yet",
-                source=e.source,
-            )
+        keeps = any([isinstance(a, Stack) for a in body.out_avals])
         index, number = self.planner.buffer(8), Var(body.inputs[0].aval)
         current = results[:carry]
         starts = list(zip(operands[1 + consts :], current, e.outputs, strict=False))[:carry]
@@ -86,12 +83,13 @@ class _Host:
         rows, ys = [place for place, _ in read], [place for place, _ in handed]
         places = dict(zip(body.inputs, [index, *operands[1 : 1 + consts], *current, *rows], strict=True))
         outs = [self.planner.buffer(bytes_of(a)) for a in body.out_avals[:carry]]
-        inside = self._body(body, places, [*outs, *ys])
+        inside = self._body(body, places, [*outs, *ys], keeps)
         inside += [Copy(x, y, bytes_of(a)) for x, y, a in zip(outs, current, body.out_avals, strict=False)]
         test = current[0] if p["test"] else None
         reads = tuple([r for _, r in read if r is not None])
         hands = self._hands([(place.root, *h) for place, h in handed if h is not None])
-        return [*steps, Repeat(number, operands[0], index, bool(p["reverse"]), test, tuple(inside), reads, hands)]
+        reverse = bool(p["reverse"])
+        return [*steps, Repeat(number, operands[0], index, reverse, test, tuple(inside), reads, hands, keeps)]
 
     def _read(self, loop: Any, x: Place, aval: Aval, elem: Aval) -> tuple[Place, Reads | None]:
         """A row of xs."""
@@ -114,7 +112,4 @@ class _Host:
             return None
         widths = [width for _, _, width in handed]
         offsets = tuple([sum(widths[:j]) for j in range(len(widths))])
-        descriptions = self.planner.buffer(8 * DESCRIPTION * len(widths))
-        return Hands(
-            tuple([r for r, _, _ in handed]), offsets, sum(widths), descriptions, tuple([y for _, y, _ in handed])
-        )
+        return Hands(tuple([r for r, _, _ in handed]), offsets, sum(widths), tuple([y for _, y, _ in handed]))

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
-from funcgrad.core.ir import Equation, Program, Var, make_aval
+from funcgrad.core.ir import Equation, Program, Stack, Var, make_aval, subprograms
 from funcgrad.lowering.buffers import layout
 from funcgrad.lowering.cuda.bodies import host_steps
 from funcgrad.lowering.cuda.control import control_launch, copies_of
 from funcgrad.lowering.cuda.loops import loop_launches
-from funcgrad.lowering.cuda.plan import Fill, Place, Run, Step
+from funcgrad.lowering.cuda.plan import Fill, Fresh, Place, Run, Step
 from funcgrad.lowering.cuda.products import as_loop, product_launches
 from funcgrad.lowering.cuda.ptx import gpu_target
+from funcgrad.lowering.cuda.solves import solve_launches
+from funcgrad.lowering.cuda.sorts import sort_launches
 from funcgrad.lowering.cuda.threads import Launch
 from funcgrad.lowering.cuda.walks import scatter_launches, walk_launches
-from funcgrad.lowering.kernels import Control, Kernel, Loop, Product, Scatter, Schedule, Walk
+from funcgrad.lowering.donation import Touches, in_place
+from funcgrad.lowering.forms import native_type
+from funcgrad.lowering.kernels import Control, Kernel, Library, Loop, Product, Scatter, Schedule, Walk
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.kernel import BYTE
 from funcgrad.lowering.registers.kinds import fits
-from funcgrad.lowering.registers.stacks import Growing
+from funcgrad.lowering.registers.stacks import Growing, depth_of
 from funcgrad.lowering.schedule import schedule
+from funcgrad.lowering.target import Kernels
 from funcgrad.lowering.values import Shared
 
 ALIGNMENT = 256  # bytes: of every buffer of its own
@@ -46,6 +51,8 @@ class Module:
         Whether kernels take memory while they run, from a heap that the kernel ``set_heap`` is told of.
     checks
         The equations that can fail; the status holds 1 + the position of one that does, and the value at fault.
+    given
+        For each result the number of the input whose memory may be its own, or -1.
     """
 
     text: str
@@ -56,46 +63,57 @@ class Module:
     size: int
     heap: bool
     checks: tuple[Equation, ...]
+    given: tuple[int, ...]
 
 
-class Kernels:
-    """The kernels of a module, as they are emitted; equal texts are one kernel."""
+class CudaKernels(Kernels[list[Launch]]):
+    """The launches of a module, and the plan that runs them."""
 
     def __init__(self) -> None:
-        self.target = gpu_target()
-        self.shared = Shared()
-        self.checks: list[Equation] = []
-        self.texts: list[str] = []
-        self.names: dict[str, str] = {}
+        super().__init__(gpu_target(), Shared())
         self.buffers: dict[Any, int] = {}
         self.size = 0
         self.growing: dict[Any, Place] = {}
+        self.given: dict[Var, Var] = {}  # results, and the donated arguments in which they may lie
 
     # -- kernels
 
-    def launches(self, kernel: Kernel, s: Schedule) -> list[Launch]:
-        """What runs one kernel of a schedule that is not a plan of its own."""
-        if isinstance(kernel, Loop):
-            return loop_launches(kernel, s.views, self.target, self.shared, self.checks)
-        if isinstance(kernel, Walk):
-            return walk_launches(kernel, s.views, self.target, self.shared)
-        if isinstance(kernel, Scatter):
-            return scatter_launches(kernel, s.views, self.target, self.shared)
-        if isinstance(kernel, Product):
-            loop = as_loop(kernel, s)
-            if loop is not None:
-                return self.launches(loop, s)
-            return product_launches(kernel, self.target, self.shared)
-        assert isinstance(kernel, Control)
-        copies = [launch for loop in copies_of(kernel, s) for launch in self.launches(loop, s)]
+    @classmethod
+    def form(cls, e: Equation) -> bool:
+        """Also sorts and linear systems; but functions of the user's run on the processor, wherever they are called."""
+        if e.primitive.traits.kind in ("sort", "solve"):
+            return all([native_type(a.aval) for a in (*e.inputs, *e.outputs)])
+        return super().form(e) and not _calls_out(e)
+
+    def loop(self, kernel: Loop, s: Schedule) -> list[Launch]:
+        """One index a thread; a reduction may take two launches."""
+        return loop_launches(kernel, s.views, self.target, self.shared, self.checks)
+
+    def walk(self, kernel: Walk, s: Schedule) -> list[Launch]:
+        """One line a thread, or a block."""
+        return walk_launches(kernel, s.views, self.target, self.shared)
+
+    def scatter(self, kernel: Scatter, s: Schedule) -> list[Launch]:
+        """One update a thread."""
+        return scatter_launches(kernel, s.views, self.target, self.shared)
+
+    def product(self, kernel: Product, s: Schedule) -> list[Launch]:
+        """One tile a block, or a sum where the result is a row or column."""
+        loop = as_loop(kernel, s)
+        return product_launches(kernel, self.target, self.shared) if loop is None else self.loop(loop, s)
+
+    def control(self, kernel: Control, s: Schedule) -> list[Launch]:
+        """Straight-line code in threads, after copies; nothing where the host goes round (`plan`)."""
+        if _by_host(kernel):
+            return []
+        copies = [launch for loop in copies_of(kernel, s) for launch in self.loop(loop, s)]
         return [*copies, control_launch(kernel, s, self.target, self.shared, self.checks)]
 
-    def _name(self, text: str) -> str:
-        name = self.names.get(text)
-        if name is None:
-            name = self.names[text] = f"k{len(self.names)}"
-            self.texts.append(text.replace("@KERNEL", f"@{name}", 1))
-        return name
+    def whole(self, kernel: Library, s: Schedule) -> list[Launch]:
+        """A sort, a launch for the runs and for each time that they are merged; or a matrix a block."""
+        if kernel.equation.primitive.traits.kind == "sort":
+            return sort_launches(kernel, s, self.target, self.shared)
+        return solve_launches(kernel, lambda loop: self.loop(loop, s), self.target, self.shared, self.checks)
 
     # -- plans
 
@@ -112,16 +130,27 @@ class Kernels:
         self.size += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
         return Place(root)
 
-    def plan(self, s: Schedule, known: Mapping[Any, Place]) -> list[Step]:
-        """The steps of a schedule, some of whose buffers have a place already."""
-        items = [self._item(kernel, s) for kernel in s.kernels]
-        shared = lambda root: s.shared.get(root, root)
+    def plan(
+        self, s: Schedule, known: Mapping[Any, Place], kept: bool = False, donated: Mapping[Var, Var] | None = None
+    ) -> list[Step]:
+        """The steps of a schedule, some of whose buffers have a place already.
+
+        Where stacks are `kept`, kernels that make them find other buffers to grow each time that they run. Of the
+        results that `donated` pairs with arguments, those that can be written there are noted.
+        """
+        items = [self.code(kernel, s) for kernel in s.kernels]
+
+        def shared(root: Any) -> Any:
+            return s.shared.get(root, root)
+
         touched = [[shared(r) for launch in item for r in launch.roots] for item in items]
         for kernel, roots in zip(s.kernels, touched, strict=True):
             if _by_host(kernel):
                 e = kernel.equation
                 roots += [shared(s.views[a].root) for a in e.inputs if isinstance(a, Var)]
                 roots += [shared(v) for v in e.outputs]
+        touches = [Touches((*roots,), isinstance(k, Loop)) for k, roots in zip(s.kernels, touched, strict=True)]
+        self.given |= {r: a for r, a in (donated or {}).items() if in_place(s, touches, r, a)}
         growing = {r for roots in touched for r in roots if r is not STATUS and isinstance(r.aval, Growing)}
         places = layout(s, touched, {*known, STATUS, *growing})
         frame = self.buffer(places.size) if places.places else None
@@ -133,25 +162,31 @@ class Kernels:
             if root is STATUS:
                 return Place(STATUS)
             if isinstance(root.aval, Growing):
-                return self.described(root)
+                return Place(root) if kept else self.described(root)
             assert frame is not None
             return frame.after(places.places[root].offset)
 
         steps: list[Step] = []
         for kernel, item in zip(s.kernels, items, strict=True):
             if _by_host(kernel):
-                steps += host_steps(self, kernel, s, at)
+                steps += host_steps(self, kernel, s, at, kept)
             for launch in item:
                 roots, written = [shared(r) for r in launch.roots], {shared(r) for r in launch.written}
-                name = self._name(_as_kernel(launch, roots, written))
+                lies = [self.given.get(r, r) for r in roots]
+                name = self.named(_as_kernel(launch, lies, {self.given.get(r, r) for r in written}))
+                if kept:
+                    steps += [Fresh(r, r.aval.size * 8) for r in roots if r in growing]
                 steps.append(Run(name, tuple([at(r) for r in roots]), launch.blocks, launch.threads, kernel))
         return steps
 
-    def _item(self, kernel: Kernel, s: Schedule) -> list[Launch]:
-        return [] if _by_host(kernel) else self.launches(kernel, s)
+
+def _calls_out(e: Equation) -> bool:
+    """Whether a function of the user's is called, somewhere inside."""
+    inside = [q for _, body in subprograms(e) for q in body.equations]
+    return e.primitive.traits.kind == "foreign" or any([_calls_out(q) for q in inside])
 
 
-def _by_host(kernel: Kernel) -> bool:
+def _by_host(kernel: Kernel) -> TypeGuard[Control]:
     """Whether the host goes round: a loop or branch whose bodies are kernels."""
     return isinstance(kernel, Control) and not fits(kernel.equation)
 
@@ -199,25 +234,58 @@ some:
 before:
   %oldhead = getelementptr i8, ptr %old, i64 -16
   %length = load i64, ptr %oldhead
-  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %new, ptr align 16 %old, i64 %length, i1 false)
-  br label %done
+  %longer = add i64 %length, 7
+  %words = lshr i64 %longer, 3
+  br label %copy
+copy:
+  %k = phi i64 [ 0, %before ], [ %next, %copy ]
+  %from = getelementptr i64, ptr %old, i64 %k
+  %x = load i64, ptr %from
+  %to = getelementptr i64, ptr %new, i64 %k
+  store i64 %x, ptr %to
+  %next = add i64 %k, 1
+  %further = icmp ult i64 %next, %words
+  br i1 %further, label %copy, label %done
 done:
   ret ptr %new
 }
-
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
-"""Memory that only grows until the call ends: a size, then the bytes. What does not fit is null, and the host begins
-again with more."""
+"""Memory that only grows until the call ends: a size, then the bytes, at least one. What does not fit is null, and the
+host begins again with more."""
 
 ATTRIBUTES = "attributes #0 = { nounwind }"
 
 
-def emit(program: Program) -> Module:
-    """The kernels of a flat Program."""
+def _without_recursion(text: str, depth: int) -> str:
+    """`copy_stack`, which calls itself for each level of stacks, as that many functions: a GPU has little stack."""
+    levels = [text.replace("@copy_stack(", f"@copy_stack{k}(") for k in range(depth)]
+    for k in range(1, depth):
+        levels[k] = levels[k].replace(f"call i1 @copy_stack{k}(", f"call i1 @copy_stack{k - 1}(")
+    levels[-1] = levels[-1].replace(f"@copy_stack{depth - 1}(ptr %from", "@copy_stack(ptr %from")
+    call = next(line for line in levels[0].splitlines() if "call i1 @copy_stack" in line)
+    levels[0] = levels[0].replace(call, f"{call.partition('=')[0]}= icmp ne i64 %depth, %depth")  # never: depth is 1
+    return "\n".join(levels)
+
+
+def _depth(program: Program) -> int:
+    """How many levels of stacks there are."""
+    atoms = [a for e in program.equations for a in (*e.inputs, *e.outputs)]
+    own = [depth_of(a.aval) for a in atoms if isinstance(a.aval, Stack)]
+    return max([1, *own, *[_depth(body) for e in program.equations for _, body in subprograms(e)]])
+
+
+def emit(program: Program, donated: Sequence[int] = ()) -> Module:
+    """The kernels of a flat Program; for each output `donated` has the input whose memory it may be given, or -1.
+
+    Nothing is written there where a call may fail, or begin again.
+    """
     s = schedule(program)
-    kernels = Kernels()
-    plan = kernels.plan(s, {v: Place(v) for v in (*program.inputs, *s.outputs)})
+    kernels = CudaKernels()
+    pairs = {r: program.inputs[i] for r, i in zip(s.outputs, donated, strict=False) if i >= 0}
+    plan = kernels.plan(s, {v: Place(v) for v in (*program.inputs, *s.outputs)}, donated=pairs)
+    copies = kernels.shared.functions.get("copy_stack")
+    if copies is not None:
+        copies.text = _without_recursion(copies.text, _depth(program))
     heap = kernels.shared.declares.pop(REALLOC, REALLOC) is None
     text = "\n".join([*([HEAP] if heap else []), kernels.shared.text(), *kernels.texts, ATTRIBUTES, ""])
     empty = [Fill(place, bytes(8), root.aval.size) for root, place in kernels.growing.items()]
@@ -230,4 +298,7 @@ def emit(program: Program) -> Module:
         kernels.size,
         heap,
         tuple(kernels.checks),
+        tuple(
+            [-1 if heap or kernels.checks or r not in kernels.given else donated[k] for k, r in enumerate(s.outputs)]
+        ),
     )

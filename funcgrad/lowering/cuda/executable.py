@@ -10,25 +10,28 @@ import os
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from funcgrad.base.errors import ProgramError, UnsupportedError
-from funcgrad.base.source import Source
-from funcgrad.core.device_array import DeviceArray, placed
+from funcgrad.base.shelter import lock, working
+from funcgrad.core.device_array import THERE, DeviceArray, placed
 from funcgrad.core.ir import Aval, Equation, Program, Stack, make_aval, subprograms
+from funcgrad.core.stacked import Stacked
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cost import lines_of
-from funcgrad.lowering.cuda.device import device_named
-from funcgrad.lowering.cuda.emit import ALIGNMENT, Module, emit
+from funcgrad.lowering.cuda.emit import ALIGNMENT, CudaKernels, Module, emit
 from funcgrad.lowering.cuda.plan import Choose, Device, Repeat, Run, run_module
 from funcgrad.lowering.cuda.ptx import LEVEL, compile_ptx, known_arch, resources
+from funcgrad.lowering.cuda.stacks import left, sent
 from funcgrad.lowering.dump import dump_program, dump_ptx
 from funcgrad.lowering.executable import failed
+from funcgrad.lowering.forms import obstacles
 from funcgrad.lowering.nests import STATUS
+from funcgrad.lowering.registers.stacks import bytes_of
 from funcgrad.lowering.simplify import simplify
-from funcgrad.lowering.stages import obstacles
 
 LARGE = 2**16  # bytes: arguments up to that are sent together
 
@@ -46,46 +49,80 @@ class CudaExecutable:
     def __init__(self, program: Program, device: Device) -> None:
         self.program, self.device = simplify(program), device
         dump_program(self.program, program)
-        self.module = cuda_module(self.program)
-        ptx = ptx_of(self.module, device.arch)
-        dump_ptx(self.program, ptx)
-        self.handle = device.load(ptx)
-        self._inputs = [make_aval(v.aval.shape, v.aval.dtype) for v in self.program.inputs]
-        self._outputs = [make_aval(a.aval.shape, a.aval.dtype) for a in self.program.outputs]
+        self._compiled: dict[tuple[int, ...], tuple[Module, Any]] = {}
+        self._lock = lock()
+        self._inputs = [_strong(v.aval) for v in self.program.inputs]
+        self._outputs = [_strong(a.aval) for a in self.program.outputs]
 
-    def __call__(self, args: Sequence[Any]) -> list[DeviceArray]:
-        """Fresh arrays; `args` are of the Program's input types, on the device or in ordinary memory."""
-        device, module = self.device, self.module
+    @property
+    def module(self) -> Module:
+        """Its kernels and plan, where no argument is donated."""
+        return self._made(())[0]
+
+    def _made(self, donated: tuple[int, ...]) -> tuple[Module, Any]:
+        """The kernels for arguments that are donated, and the device's handle of them; made at the first call."""
+        with nullcontext() if working() else self._lock:
+            found = self._compiled.get(donated)
+            if found is None:
+                module = cuda_module(self.program, donated)
+                ptx = ptx_of(module, self.device.arch)
+                dump_ptx(self.program, ptx, donated)
+                found = self._compiled[donated] = module, self.device.load(ptx)
+            return found
+
+    def __call__(self, args: Sequence[Any], donated: tuple[int, ...] = ()) -> list[Any]:
+        """Fresh arrays and stacks; `args` are of the Program's input types, on the device or in ordinary memory.
+
+        A result that may be written into a donated argument takes its memory over, if nothing else uses that.
+        """
+        device, (module, handle) = self.device, self._made(donated)
         addresses, held = self._addresses(args)
-        results = [DeviceArray(device, device.allocate(_bytes(a)), a) for a in self._outputs]
+        given = [args[i] if i >= 0 and self._free(args[i], args) else None for i in module.given]
+        fresh = [
+            None if x is not None else device.allocate(bytes_of(a)) for x, a in zip(given, self._outputs, strict=True)
+        ]
         arena = device.allocate(module.size + 16)
+        memory: list[Any] = [m if x is None else x.hand_over() for m, x in zip(fresh, given, strict=True)]
         at: dict[Any, int] = {root: arena.address + offset for root, offset in module.buffers.items()}
         at |= dict(zip(module.inputs, addresses, strict=True))
-        at |= {root: x.address for root, x in zip(module.results, results, strict=True)}
+        at |= {root: m.address for root, m in zip(module.results, memory, strict=True)}
         status = at[STATUS] = arena.address + module.size
-        code = run_module(device, self.handle, module, at, status)
+        code, stacks = run_module(device, handle, module, at, status)
         value = int.from_bytes(device.read(status + 8, 8), "little", signed=True) if code else 0
-        del held, arena  # what gets this memory next touches it later: the device does things in order
         if code:
             raise failed(module.checks, code, value)
-        return results
+        # What gets the other memory next touches it later: the device does things in order.
+        kept = [arena, *stacks, *[x for x in held if type(x) is not DeviceArray]]
+        return [
+            left(device, m, a, kept) if isinstance(a, Stack) else DeviceArray(device, m, a)
+            for m, a in zip(memory, self._outputs, strict=True)
+        ]
+
+    def _free(self, x: Any, args: Sequence[Any]) -> bool:
+        """Whether a donated argument lies here, in memory that is its own."""
+        here = type(x) is DeviceArray and x.place is self.device and x.owns_memory
+        return here and sum([x.shares(y) for y in args]) == 1
 
     def _addresses(self, args: Sequence[Any]) -> tuple[list[int], list[Any]]:
         """The addresses of the arguments, and what has to live until they are read."""
-        out, held, sent, size = [0] * len(args), list(args), [], 0
+        out, held, small, size = [0] * len(args), list(args), [], 0
         for i, (x, aval) in enumerate(zip(args, self._inputs, strict=True)):
-            if x.shape != aval.shape or x.dtype != aval.dtype:
-                raise ProgramError(f"machine code for {aval} was given {make_aval(x.shape, x.dtype)}")
-            if _bytes(aval) > LARGE:
+            found = x.aval if isinstance(x, Stacked) else make_aval(x.shape, x.dtype)
+            if found != aval:
+                raise ProgramError(f"machine code for {aval} was given {found}")
+            if bytes_of(aval) > LARGE:
                 held[i] = x = placed(x, self.device)
-            if type(x) is DeviceArray and x.place is self.device:
+            if type(x) in THERE and x.place is self.device:
                 out[i] = x.address
+            elif isinstance(x, Stacked):
+                out[i], memory = sent(self.device, x)
+                held += memory
             else:
-                sent.append((i, np.asarray(x), size))
-                size += -(-max(_bytes(aval), 1) // ALIGNMENT) * ALIGNMENT
-        if sent:
+                small.append((i, np.asarray(x), size))
+                size += -(-max(bytes_of(aval), 1) // ALIGNMENT) * ALIGNMENT
+        if small:
             memory, data = self.device.allocate(size), bytearray(size)
-            for i, x, offset in sent:
+            for i, x, offset in small:
                 data[offset : offset + x.nbytes] = x.tobytes()
                 out[i] = memory.address + offset
             self.device.write(memory.address, bytes(data))
@@ -93,34 +130,18 @@ class CudaExecutable:
         return out, held
 
 
-def _bytes(aval: Aval) -> int:
-    return aval.size * aval.dtype.itemsize
+def _strong(aval: Aval) -> Aval:
+    return aval if isinstance(aval, Stack) else make_aval(aval.shape, aval.dtype)
 
 
 # -- what has no form on a GPU
 
-_STACK = "values that a loop of unknown length keeps for its reverse mode stay inside of one program on CUDA"
-_WHOLE = "put the whole of it under one jit(f, device=...)"
 
-
-def cuda_module(flat: Program) -> Module:
+def cuda_module(flat: Program, donated: tuple[int, ...] = ()) -> Module:
     """The kernels of a flat Program, or an error that names the first operation without a form."""
-    for a in (*flat.inputs, *flat.outputs):
-        if isinstance(a.aval, Stack):
-            raise UnsupportedError(_STACK, hint=_WHOLE)
-    for name, source in (*obstacles(flat), *_foreign(flat)):
+    for name, source in obstacles(flat, CudaKernels.form):
         raise UnsupportedError(f"{name} has no CUDA form yet", hint="jit(f) without device=", source=source)
-    return emit(flat)
-
-
-def _foreign(program: Program) -> list[tuple[str, Source | None]]:
-    """Functions of the user's, which run on the processor."""
-    found = []
-    for e in program.equations:
-        if e.primitive.traits.kind == "foreign":
-            found.append((e.primitive.name, e.source))
-        found += [f for _, body in subprograms(e) for f in _foreign(body)]
-    return found
+    return emit(flat, donated)
 
 
 # -- compiled code
@@ -202,8 +223,3 @@ def cuda_executable(program: Program, device: Device) -> CudaExecutable:
             return found
 
     return program.remember(("cuda", id(device)), find)
-
-
-def run(program: Program, args: Sequence[Any], name: str) -> list[DeviceArray]:
-    """Run a Program on the device of that name."""
-    return cuda_executable(program, device_named(name))(args)

@@ -107,6 +107,14 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True)
+class Fresh:
+    """Let a buffer be somewhere else from now on: in memory that is zero, and stays until the trip around ends."""
+
+    root: Any
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reads:
     """A stack that a loop reads: its words are at `stack`; its row of the trip is `root`, or `zeros` beyond its end."""
 
@@ -125,16 +133,13 @@ class Hands:
         What they are in a trip.
     offsets, stride
         Of their values in a row, and of the rows, in bytes.
-    descriptions
-        Where the descriptions of their rows are (see `registers.stacks`).
     stacks
-        Where their words are.
+        Where their words are: these say where the description of the rows is (see `registers.stacks`).
     """
 
     roots: tuple[Any, ...]
     offsets: tuple[int, ...]
     stride: int
-    descriptions: Place
     stacks: tuple[Place, ...]
 
 
@@ -142,7 +147,8 @@ class Hands:
 class Repeat:
     """A loop: `steps` for each index below the int64 at `count`, as long as the bool at `test`, if any, is true.
 
-    The index is at `index` for the kernels, and moves the rows of loop `number`.
+    The index is at `index` for the kernels, and moves the rows of loop `number`. A trip that `keeps` stacks hands them
+    out or on: their memory stays as long as that of the loop, else it is given back.
     """
 
     number: Any
@@ -153,6 +159,7 @@ class Repeat:
     steps: tuple[Any, ...]
     reads: tuple[Reads, ...] = ()
     hands: Hands | None = None
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +170,16 @@ class Choose:
     branches: tuple[tuple[Any, ...], ...]
 
 
-Step = Run | Copy | Fill | Repeat | Choose
+Step = Run | Copy | Fill | Fresh | Repeat | Choose
 
 
 HEAP = 1 << 20  # bytes at first of what kernels take while they run
 
 
-def run_module(device: Device, handle: Any, module: Any, addresses: Mapping[Any, int], status: int) -> int:
-    """Run a `Module` whose buffers are at `addresses`; the code that its status holds then.
+def run_module(
+    device: Device, handle: Any, module: Any, addresses: Mapping[Any, int], status: int
+) -> tuple[int, list[Any]]:
+    """Run a `Module` whose buffers are at `addresses`; the code that its status holds then, and memory of stacks.
 
     If kernels need more memory than there is, all of it runs again with more: nothing that it reads has changed.
 
@@ -180,8 +189,9 @@ def run_module(device: Device, handle: Any, module: Any, addresses: Mapping[Any,
         The device has no more memory.
     """
     if not module.heap and not module.checks:
-        Running(device, handle, addresses, 0, False).run(module.plan)
-        return 0
+        running = Running(device, handle, addresses, 0, False)
+        running.run(module.plan)
+        return 0, running.held
     size = HEAP
     while True:
         device.write(status, bytes(16))
@@ -189,11 +199,12 @@ def run_module(device: Device, handle: Any, module: Any, addresses: Mapping[Any,
         if module.heap:
             heap = device.allocate(size)
             device.launch(handle, "set_heap", 1, 1, [heap.address, heap.address + size])
+        running = Running(device, handle, addresses, status, module.heap)
         with suppress(_Left):
-            Running(device, handle, addresses, status, module.heap).run(module.plan)
+            running.run(module.plan)
         code = int.from_bytes(device.read(status, 8), "little", signed=True)
         if heap is None or code != OUT_OF_MEMORY:
-            return code
+            return code, [heap, *running.held]
         size *= 4
 
 
@@ -218,7 +229,7 @@ class Running:
         self.device, self.module, self.addresses, self.status = device, module, dict(addresses), status
         self.heap = heap
         self.at: dict[Any, int] = {}
-        self.held: list[Any] = []  # memory of stacks, until the run ends
+        self.held: list[Any] = []  # memory of stacks, until the trip around ends, or the run
 
     def address(self, p: Place) -> int:
         """Where a place is now."""
@@ -236,11 +247,20 @@ class Running:
                 d.copy(self.address(s.target), self.address(s.source), s.size)
             elif isinstance(s, Fill):
                 d.write(self.address(s.target), s.data * s.count)
+            elif isinstance(s, Fresh):
+                self.addresses[s.root] = self.allocate(s.size)
+                d.write(self.addresses[s.root], bytes(s.size))
             elif isinstance(s, Repeat):
                 self._repeat(s)
             else:
                 k = min(max(self._integer(s.index), 0), len(s.branches) - 1)
                 self.run(s.branches[k])
+
+    def allocate(self, size: int) -> int:
+        """The address of memory of stacks."""
+        memory = self.device.allocate(max(size, 1))
+        self.held.append(memory)
+        return int(memory.address)
 
     def _integer(self, p: Place) -> int:
         return int.from_bytes(self.device.read(self.address(p), 8), "little", signed=True)
@@ -262,7 +282,10 @@ class Running:
                 self.addresses[r.root] = base + i * stride if i < count else self.address(r.zeros)
             if growing is not None:
                 growing.row(i, n if s.test is None else i + 1)
+            held = len(self.held)
             self.run(s.steps)
+            if not s.keeps:
+                del self.held[held:]
             trips += 1
             if self.status and self.device.read(self.status, 8) != bytes(8):
                 break
@@ -283,28 +306,24 @@ class _Growing:
 
     def __init__(self, running: Running, hands: Hands) -> None:
         self.running, self.hands = running, hands
-        self.memory: Any = None
-        self.room = 0
+        self.memory = self.room = 0
 
     def row(self, i: int, count: int) -> None:
         """Point the values of the trip to row `i`, when there is room for `count` rows."""
         running, h = self.running, self.hands
         if count > self.room:
             more = max(count, 2 * self.room, 16)
-            memory = running.device.allocate(max(more * h.stride, 1))
-            running.held.append(memory)
-            if self.memory is not None:
-                running.device.copy(memory.address, self.memory.address, self.room * h.stride)
+            memory = running.allocate(more * h.stride)
+            if self.room:
+                running.device.copy(memory, self.memory, self.room * h.stride)
             self.memory, self.room = memory, more
         for root, offset in zip(h.roots, h.offsets, strict=True):
-            running.addresses[root] = self.memory.address + i * h.stride + offset
+            running.addresses[root] = self.memory + i * h.stride + offset
 
     def end(self, trips: int) -> None:
-        """Write the descriptions of the rows, and the stacks."""
+        """Write the descriptions of the rows, and the stacks. What is written here, nothing changes."""
         running, h = self.running, self.hands
-        start = self.memory.address if self.memory is not None else 0
-        place = running.address(h.descriptions)
-        for j, (offset, stack) in enumerate(zip(h.offsets, h.stacks, strict=True)):
-            here = place + 8 * DESCRIPTION * j
-            running.device.write(here, pack("<5q", start + offset, h.stride, trips, self.room, 0))
+        for offset, stack in zip(h.offsets, h.stacks, strict=True):
+            here = running.allocate(8 * DESCRIPTION)
+            running.device.write(here, pack("<5q", self.memory + offset, h.stride, trips, self.room, 0))
             running.device.write(running.address(stack), pack("<3q", here, 0, trips))

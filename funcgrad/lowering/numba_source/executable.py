@@ -10,8 +10,8 @@ import numpy as np
 
 from funcgrad.base.shelter import lock
 from funcgrad.core.ir import Aval, Program, Var
-from funcgrad.lowering.executable import RUNNERS, failed
-from funcgrad.lowering.numba_source.module import Module, numba_module
+from funcgrad.lowering.executable import failed
+from funcgrad.lowering.numba_source.module import Module, numba_module, numba_text
 
 
 def compiled(text: str, name: str, constants: Mapping[str, Any] | None = None) -> Callable[..., Any]:
@@ -78,8 +78,8 @@ class NumbaExecutable:
         self._function: Callable[..., Any] | None = None
         self._lock = lock()
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Results for arrays of the Program's input types."""
+    def __call__(self, args: Sequence[Any], donated: tuple[int, ...] = ()) -> list[Any]:
+        """Results for arrays of the Program's input types, in memory of their own."""
         if self._function is None:
             with self._lock:
                 if self._function is None:
@@ -115,4 +115,17 @@ def numba_executable(program: Program) -> NumbaExecutable:
     return program.remember("numba executable", find)
 
 
-RUNNERS["numba"] = numba_executable
+class Numba:
+    """The `target.Backend` whose kernels are Python loops that Numba compiles."""
+
+    stages: tuple[str, ...] = ("numba",)
+    for_arch = False
+    serves_calls = False
+
+    def ready(self, program: Program, place: str) -> NumbaExecutable:
+        """A Program that Numba compiles at its first call."""
+        return numba_executable(program)
+
+    def text(self, program: Program, stage: str, arch: str | None) -> str:
+        """The Numba source."""
+        return numba_text(program)
