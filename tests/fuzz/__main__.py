@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 from pathlib import Path
 
@@ -43,7 +42,5 @@ elif options.case:
     print(report.get("code", ""))
     sys.exit(report.get("fault"))
 else:
-    for number in (signal.SIGINT, signal.SIGTERM):  # either ends the run with its summary
-        signal.signal(number, signal.default_int_handler)
     finished = run.main(options.minutes, options.seed, options.jax, options.report, IMPOSSIBLE, max(options.workers, 1))
     sys.exit(f"{finished.total['faults']} faults" if finished.faults else None)

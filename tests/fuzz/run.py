@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 import traceback
 from collections import Counter
@@ -221,23 +222,25 @@ def main(minutes: float, seed: int, jax: bool, path: Path | None, impossible: di
     run = Run(path, impossible)
     end = time.monotonic() + 60 * minutes
     crew: list[Worker] = []
+    interrupted: list[int] = []  # looked at when no process is being started, and nothing written
+    before = [(n, signal.signal(n, lambda n, _: interrupted.append(n))) for n in (signal.SIGINT, signal.SIGTERM)]
     try:
-        while (left := end - time.monotonic()) > 0:
+        while (left := end - time.monotonic()) > 0 and not interrupted:
             while len(crew) < workers:
                 crew.append(run.worker(seed, CHUNK, jax))
                 seed += CHUNK
-            for worker in ready(crew, min(left, 10.0)):
+            for worker in ready(crew, min(left, 1.0)):
                 for report in worker.reports():
                     run.add(report)
             for worker in [w for w in crew if w.stopped]:
                 crew.remove(worker)
                 crew += run.ended(worker, jax)
                 print(f"next seed {seed}; {run.summary(matrix=False)}", flush=True)
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
     finally:
+        for number, handler in before:
+            signal.signal(number, handler)
         for worker in crew:
             worker.stop()
         run.write()
-    print(f"next seed {seed}; {run.summary()}")
+    print(f"{'interrupted; ' if interrupted else ''}next seed {seed}; {run.summary()}")
     return run
