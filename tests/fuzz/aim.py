@@ -8,6 +8,7 @@ the trace of the whole has what the cell wants.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -16,12 +17,15 @@ from funcgrad.testing.nesting import WRAPPERS
 from funcgrad.testing.recipes import Recipe
 from funcgrad.testing.vocabulary import OPERATIONS
 from tests.fuzz.cases import Case, at_random
+from tests.fuzz.comparisons import equations, trace
 from tests.fuzz.impossible import IMPOSSIBLE
 from tests.fuzz.matrix import COLUMNS, LEVELS, Cell, holds, why_not
 
 KEPT = 3  # cases of one primitive and height
 TRIES = 10  # cases drawn for a cell
 APART = 100_000_000  # between the seeds of these
+SECONDS = 6.0  # for these
+LARGE = 2000  # equations of a case that is too slow to be compared
 ANY = 0.3  # how many of the programs are for no cell
 
 Sample = tuple[str, int, tuple[bool, int, int], str]  # a primitive, a height, how large it is, a case
@@ -82,12 +86,15 @@ def wanted(seed: int, tried: dict[Cell, int], known: Known) -> Case:
     least = min(tried.values())
     cell = r.choice(sorted([c for c, n in tried.items() if n == least]))
     tried[cell] += 1
-    case = Case(seed)
+    end = time.process_time() + SECONDS
     for k in range(TRIES):
-        case = aimed(r, seed + k * APART, cell, known)
-        if why_not(cell, IMPOSSIBLE) or holds(case.recipe, cell):
+        if time.process_time() > end:
             break
-    return case
+        case = aimed(r, seed + k * APART, cell, known)
+        recipe = case.recipe
+        if (why_not(cell, IMPOSSIBLE) or holds(recipe, cell)) and equations(trace(recipe)) <= LARGE:
+            return case
+    return at_random(seed)
 
 
 def aimed(r: random.Random, seed: int, cell: Cell, known: Known) -> Case:

@@ -98,13 +98,13 @@ class TooSlow(Exception):
 
 @contextmanager
 def limit(seconds: float) -> Iterator[None]:
-    """Raise TooSlow inside after so many seconds of CPU time."""
+    """Raise TooSlow inside after so many seconds of CPU time, and each second from then on: someone may catch it."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise TooSlow(f"after {seconds} s")
 
     before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     try:
         yield
     finally:

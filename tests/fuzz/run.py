@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
-import subprocess
-import sys
+import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +23,16 @@ from tests.fuzz.cases import Case
 from tests.fuzz.comparisons import Outcome, check, equations, primitives, trace
 from tests.fuzz.matrix import COLUMNS, DEPTHS, ROWS, Cell, cells_of, empty, table
 from tests.fuzz.minimise import minimised
+from tests.fuzz.workers import Worker, ready
 
 CHUNK = 200  # programs of one process
-SILENCE = 300.0  # seconds without a word after which a process hangs
 SECONDS = 40.0  # for one program
 LARGE = 2500  # equations of a program that is not differentiated once more
 NUMBA = 40  # one program in so many goes through Numba, too
 ROLLED = 3, 20  # equal steps that become a loop
 
 
-def ready() -> None:
+def prepare() -> None:
     """Settings of a process of the run."""
     os.environ["FUNCGRAD_CHECK"] = "1"
     os.environ["FUNCGRAD_CACHE_DIR"] = ""
@@ -84,7 +81,7 @@ def search(name: str, seconds: float, first: int = 0) -> dict[str, Any]:
     """How many programs it takes to find a planted fault, and how much CPU time; run in a process of its own."""
     from tests.fuzz.planted import FAULTS
 
-    ready()
+    prepare()
     FAULTS[name]()
     start, programs = time.process_time(), 0
     primitive, _, slot = name.partition(".")
@@ -115,7 +112,7 @@ def learn(known: Known, report: dict[str, Any]) -> None:
 
 def child(first: int, count: int, tried: dict[Cell, int], known: Known, jax: bool) -> None:
     """The work of one process: a line before and after each program."""
-    ready()
+    prepare()
     for seed in range(first, first + count):
         case = wanted(seed, tried, known)
         print(json.dumps({"start": str(case)}), flush=True)
@@ -163,10 +160,16 @@ class Run:
                 "cells": [[list(cell), n] for cell, n in sorted(self.seen.items())], "known": self.known.all(),
                 "tried": sorted(self.tried.items()),
             }  # fmt: skip
-            self.path.write_text(json.dumps(found, indent=1))
+            new = self.path.with_name(self.path.name + ".new")
+            new.write_text(json.dumps(found, indent=1))
+            new.replace(self.path)
 
     def add(self, report: dict[str, Any]) -> None:
-        """What became of a program."""
+        """What became of a program, or what a process says at its end."""
+        if "tried" in report:
+            for cell, n in report["tried"]:
+                self.tried[tuple(cell)] = max(self.tried[tuple(cell)], n)
+            return
         self.total["programs"] += 1
         self.total["equations"] += report.get("equations", 0)
         self.total.update([f"compared: {w}" for w in report["ways"]])
@@ -174,6 +177,8 @@ class Run:
         self.seconds += report.get("seconds", 0.0)
         self.seen.update([tuple(cell) for cell in report.get("cells", ())])
         learn(self.known, report)
+        if self.total["programs"] % 20 == 0:
+            self.write()
         if "fault" in report:
             self.total["faults"] += 1
             self.faults.append({k: report[k] for k in ("case", "kind", "fault", "code")})
@@ -186,6 +191,21 @@ class Run:
     def wanted(self) -> list[tuple[Cell, int]]:
         """These, and how often programs were drawn for them."""
         return [(cell, self.tried[cell]) for cell in self.empty()]
+
+    def worker(self, first: int, count: int, jax: bool) -> Worker:
+        """A process for the programs of some seeds."""
+        return Worker(first, count, ["--jax"] if jax else [], [self.wanted(), self.known.all()])
+
+    def ended(self, worker: Worker, jax: bool) -> list[Worker]:
+        """If a process died: the case is a fault, and another process runs the rest."""
+        what = "the process died, or hung"
+        if worker.started:
+            self.add({"case": worker.started, "kind": f"crash: {what}", "fault": what, "code": "", "ways": []})
+            worker.finish()
+        elif worker.process.returncode > 0:
+            raise RuntimeError(f"{' '.join(map(str, worker.process.args))} ended with {worker.process.returncode}")
+        self.write()
+        return [self.worker(worker.first, worker.count, jax)] if worker.count else []
 
     def summary(self, matrix: bool = True) -> str:
         """The run as text."""
@@ -201,65 +221,30 @@ class Run:
         )
 
 
-def lines_of(command: list[str], text: str) -> Iterator[str | None]:
-    """The lines that a process prints; None if it was killed because it said nothing for too long."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(text)
-    process.stdin.close()
-    selector = selectors.DefaultSelector()
-    selector.register(process.stdout, selectors.EVENT_READ)
-    try:
-        while True:
-            if not selector.select(SILENCE):
-                process.kill()
-                yield None
-                return
-            line = process.stdout.readline()
-            if not line:
-                return
-            yield line
-    finally:
-        process.kill()
-        process.wait()
-
-
-def chunk(run: Run, first: int, jax: bool, end: float) -> int:
-    """Programs of one process; the seed after the last one."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--child", "--seed", str(first)]
-    started, done = "", 0
-    for line in lines_of(command + (["--jax"] if jax else []), json.dumps([run.wanted(), run.known.all()])):
-        if line is None:
-            break
-        report = json.loads(line)
-        if "start" in report:
-            started = report["start"]
-            continue
-        if "tried" in report:
-            run.tried.update({tuple(cell): n - run.tried[tuple(cell)] for cell, n in report["tried"]})
-            continue
-        started = ""
-        done += 1
-        run.add(report)
-        if done % 20 == 0:
-            run.write()
-        if time.monotonic() > end:
-            return first + done
-    if started:
-        what = "the process died, or hung"
-        run.add({"case": started, "kind": f"crash: {what}", "fault": what, "code": "", "ways": []})
-        done += 1
-    return first + max(done, 1)
-
-
-def main(minutes: float, seed: int, jax: bool, path: Path | None, impossible: dict[Any, str]) -> Run:
-    """A run of so many minutes."""
+def main(minutes: float, seed: int, jax: bool, path: Path | None, impossible: dict[Any, str], workers: int = 1) -> Run:
+    """A run of so many minutes, or until it is interrupted."""
     run = Run(path, impossible)
     end = time.monotonic() + 60 * minutes
-    while time.monotonic() < end:
-        seed = chunk(run, seed, jax, end)
+    crew: list[Worker] = []
+    interrupted: list[int] = []  # looked at when no process is being started, and nothing written
+    before = [(n, signal.signal(n, lambda n, _: interrupted.append(n))) for n in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        while (left := end - time.monotonic()) > 0 and not interrupted:
+            while len(crew) < workers:
+                crew.append(run.worker(seed, CHUNK, jax))
+                seed += CHUNK
+            for worker in ready(crew, min(left, 1.0)):
+                for report in worker.reports():
+                    run.add(report)
+            for worker in [w for w in crew if w.stopped]:
+                crew.remove(worker)
+                crew += run.ended(worker, jax)
+                print(f"next seed {seed}; {run.summary(matrix=False)}", flush=True)
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+        for worker in crew:
+            worker.stop()
         run.write()
-        print(f"next seed {seed}; {run.summary(matrix=False)}", flush=True)
-    run.write()
-    print(run.summary())
+    print(f"{'interrupted; ' if interrupted else ''}next seed {seed}; {run.summary()}")
     return run

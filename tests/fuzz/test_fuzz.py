@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from funcgrad.testing.drawing import Drawer, Random, Style
 from funcgrad.testing.plain import PLAIN
 from funcgrad.testing.recipes import literal
 from funcgrad.testing.vocabulary import OPERATIONS, Impossible
-from tests.fuzz import run
+from tests.fuzz import run, workers
 from tests.fuzz.aim import KEPT, TRIES, Known, aimed
 from tests.fuzz.cases import Case, at_random
 from tests.fuzz.comparisons import check
@@ -144,6 +147,39 @@ def test_the_smallest_cases_are_known() -> None:
 def test_names_of_cases_that_are_none(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Case.of(text)
+
+
+CHILD = """
+import json, os, sys, time
+count, first = int(sys.argv[2]), int(sys.argv[4])
+sys.stdin.read()
+for seed in range(first, first + count):
+    print(json.dumps({"start": f"{seed}//"}), flush=True)
+    if seed == 103:
+        os.kill(os.getpid(), 11)
+    time.sleep(0.02)
+    print(json.dumps({"case": f"{seed}//", "ways": ["eager"], "cells": [["sin", "eager", 1]], "height": 0,
+                      "weight": [False, 0, 1]}), flush=True)
+print(json.dumps({"tried": [[["cos", "vmap", 2], 4]]}))
+"""
+
+
+def test_a_run_of_several_processes_that_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-c", CHILD))
+    monkeypatch.setattr(run, "CHUNK", 10)
+    stop = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
+    stop.start()
+    found = run.main(1.0, 100, False, tmp_path / "report.json", {}, workers=2)
+    stop.cancel()
+    assert found.total["programs"] > 20 and found.total["faults"] == 1 and found.faults[0]["case"] == "103//"
+    assert found.seen["sin", "eager", 1] == found.total["programs"] - 1
+    printed = capsys.readouterr().out
+    assert "interrupted" in printed and printed.count("empty cells") > 2
+    again = run.Run(tmp_path / "report.json", {})
+    assert again.total == found.total and again.tried["cos", "vmap", 2] == 4
+    assert again.known.of("sin", 0) == found.known.of("sin", 0)
 
 
 # -- planted faults
