@@ -92,7 +92,10 @@ def wanted(seed: int, tried: dict[Cell, int], known: Known) -> Case:
             break
         case = aimed(r, seed + k * APART, cell, known)
         recipe = case.recipe
-        if (why_not(cell, IMPOSSIBLE) or holds(recipe, cell)) and equations(trace(recipe)) <= LARGE:
+        try:
+            if (why_not(cell, IMPOSSIBLE) or holds(recipe, cell)) and equations(trace(recipe)) <= LARGE:
+                return case
+        except Exception:  # a program that cannot be traced is what is looked for
             return case
     return at_random(seed)
 
