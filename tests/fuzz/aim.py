@@ -25,7 +25,7 @@ KEPT = 3  # cases of one primitive and height
 TRIES = 10  # cases drawn for a cell
 APART = 100_000_000  # between the seeds of these
 SECONDS = 6.0  # for these
-LARGE = 2000  # equations of a case that is too slow to be compared
+LARGE = 2000  # equations of a program whose derivatives are too slow to be compared
 ANY = 0.3  # how many of the programs are for no cell
 
 Sample = tuple[str, int, tuple[bool, int, int], str]  # a primitive, a height, how large it is, a case

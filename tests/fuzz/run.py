@@ -18,7 +18,7 @@ import numpy as np
 
 from funcgrad.control import roll
 from funcgrad.testing.recipes import Recipe
-from tests.fuzz.aim import SLOTS, Known, wanted, weight
+from tests.fuzz.aim import LARGE, SLOTS, Known, wanted, weight
 from tests.fuzz.cases import Case
 from tests.fuzz.comparisons import Outcome, check, equations, primitives, trace
 from tests.fuzz.matrix import COLUMNS, DEPTHS, ROWS, Cell, cells_of, empty, table
@@ -27,7 +27,6 @@ from tests.fuzz.workers import Worker, ready
 
 CHUNK = 200  # programs of one process
 SECONDS = 40.0  # for one program
-LARGE = 2500  # equations of a program that is not differentiated once more
 NUMBA = 40  # one program in so many goes through Numba, too
 ROLLED = 3, 20  # equal steps that become a loop
 
