@@ -234,7 +234,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None
 def allowed(name: str, body: Recipe) -> bool:
     """Whether a wrapper can hold that program: forward mode meets no backward rule."""
     w = WRAPPERS[name]
-    if w.mode == "forward" and body.backward_only:
+    if (w.mode == "forward" and body.backward) or (w.mode == "reverse" and w.order > 1 and body.backward > 1):
         return False
     if w.implicit and body.backward_only and body.height > 1:
         return False

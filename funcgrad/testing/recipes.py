@@ -124,10 +124,14 @@ class Recipe:
         return max([1 + s.body.height for s in self.steps if s.body is not None], default=0)
 
     @property
+    def backward(self) -> int:
+        """How many backward rules are inside each other; reverse mode uses the outer one, and differentiates it."""
+        return max([_backward(s.text, s.body) for s in self.steps if s.body is not None], default=0)
+
+    @property
     def backward_only(self) -> bool:
         """Whether it has a backward rule through which there is no forward mode."""
-        nested = [s for s in self.steps if s.body is not None and WRAPPERS[s.text].mode != "reverse"]
-        return any([s.text == "with_vjp_rule" or s.body.backward_only for s in nested if s.body is not None])
+        return self.backward > 0
 
     @property
     def order(self) -> int:
@@ -147,6 +151,12 @@ class Recipe:
     def with_args(self, args: Sequence[Any]) -> Recipe:
         """The same program with other arguments."""
         return replace(self, args=tuple(args))
+
+
+def _backward(name: str, body: Recipe) -> int:
+    if name == "with_vjp_rule":
+        return body.backward + 1
+    return max(body.backward - 1, 0) if WRAPPERS[name].mode == "reverse" else body.backward
 
 
 def _order(w: Wrapper, body: Recipe) -> int:
