@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from funcgrad.control.assemble import apply, assemble, element, empty_p, zero
+from funcgrad.control.body import computed
 from funcgrad.control.loop import INDEX, elem_of, form, links, loop, loop_p, parts
 from funcgrad.core.ir import Aval, Program, Stack, stack_of
 from funcgrad.core.links import fixpoint
-from funcgrad.core.primitive import Flags, Primitive, Traits
+from funcgrad.core.primitive import Flags, Linear, Links, Primitive, Traits, registry
 from funcgrad.core.stacked import stacked
 from funcgrad.core.trace import bind, bind1
 from funcgrad.ops.arithmetic import add, select
@@ -44,8 +45,9 @@ def _only(ct: Any, i: Any) -> Any:
     def pick(j: Any, i: Any, ct: Any) -> list[Any]:
         if not isinstance(ct.aval, Stack):
             return [select(broadcast(eq(i, j), ct.aval.shape, ()), ct, zero(ct.aval))]
-        n = select(eq(i, j), bind1(length_p, ct), np.int64(0))
-        return [loop(assemble("same", [INDEX, ct.aval.elem], lambda _, x: [x]), n, [], [], [ct])[0]]
+        none = assemble("none", [INDEX, ct.aval], lambda _, ct: [bind1(empty_p, elem=ct.aval.elem)])
+        same = assemble("same", [INDEX, ct.aval], lambda _, ct: [ct])
+        return [bind1(registry["branch"], select(eq(i, j), np.int64(1), np.int64(0)), ct, branches=(none, same))]
 
     return loop(assemble("only", [INDEX, INDEX, ct.aval], pick), add(i, np.int64(1)), [i, ct], [], [])[0]
 
@@ -70,13 +72,44 @@ empty_p.decline("transpose", "it has no operands")
 empty_p.decline("batch", "it has no operands")
 
 
+add_p = Primitive("stack_add", Traits(kind="program", zero="sum"), "x + y of stacks, one of which may be empty.")
+
+
+def _sum_of(x: Aval, y: Aval) -> Program:
+    """What it computes. How long the result is depends on the stacks: as one operation it is linear all the same."""
+
+    def function(x: Any, y: Any) -> list[Any]:
+        n = maximum(bind1(length_p, x), bind1(length_p, y))
+        body = assemble("add", [INDEX, x.aval.elem, y.aval.elem], lambda i, a, b: [accumulate(a, b)])
+        return list(loop(body, n, [], [], [x, y]))
+
+    return assemble("add", [x, y], function)
+
+
 def add_stacks(x: Any, y: Any) -> Any:
     """x + y of stacks, one of which may be empty."""
-    n = maximum(bind1(length_p, x), bind1(length_p, y))
-    body = assemble("add", [INDEX, x.aval.elem, y.aval.elem], lambda i, a, b: [accumulate(a, b)])
-    return loop(body, n, [], [], [x, y])[0]
+    return bind1(add_p, x, y, program=_sum_of(x.aval, y.aval))
 
 
+def _add_jvp(primal: Any, primals: Any, tangents: Any, *, program: Program) -> Any:
+    dots = [t for t in tangents if t is not None]
+    return primal(), (add_stacks(*dots) if len(dots) > 1 else dots[0],)
+
+
+def _add_batch(size: int, args: Any, dims: Any, *, program: Program) -> Any:
+    if dims[0] == dims[1]:
+        return (add_stacks(*args),), (dims[0],)
+    return lanes(size, add_p, args, dims, {"program": program})
+
+
+add_p.abstract = lambda x, y, program: program.out_avals
+add_p.evaluate = lambda x, y, program: computed(program, x, y)
+add_p.jvp = _add_jvp
+add_p.transpose = lambda cts, x, y, program: [cts[0] if isinstance(a, Linear) else None for a in (x, y)]
+add_p.batch = _add_batch
+add_p.links = lambda params: Links(
+    (params["program"],), lambda bodies, *_: {"program": bodies[0]}, fixed=True, opaque=True
+)
 set_add_stacks(add_stacks)
 
 # -- lanes

@@ -72,7 +72,7 @@ def _transpose(program: Program, linear: Flags, nonzero: Flags, seeded: Flags) -
         backward = []
         lost: set[Any] = set()  # truth values and integers that depend on what the Program is linear in
         for e in program.equations:
-            if moving.isdisjoint(e.inputs):
+            if moving.isdisjoint(e.inputs) and lost.isdisjoint(e.inputs):
                 t.emit(e)
             else:
                 moving.update([v for v in e.outputs if is_inexact(v.aval.dtype)])
