@@ -27,6 +27,7 @@ APART = 100_000_000  # between the seeds of these
 SECONDS = 6.0  # for these
 LARGE = 2000  # equations of a program whose derivatives are too slow to be compared
 ANY = 0.3  # how many of the programs are for no cell
+PATIENCE, OTHERS = 6, 0.9  # after so many tries of every cell that is still empty, more of them
 
 Sample = tuple[str, int, tuple[bool, int, int], str]  # a primitive, a height, how large it is, a case
 
@@ -81,9 +82,9 @@ def weight(recipe: Recipe) -> tuple[bool, int, int]:
 def wanted(seed: int, tried: dict[Cell, int], known: Known) -> Case:
     """A case for one of the cells that were tried least, which counts as a try; or any."""
     r = random.Random(seed)
-    if not tried or r.random() < ANY:
+    least = min(tried.values(), default=PATIENCE)
+    if not tried or r.random() < (ANY if least < PATIENCE else OTHERS):
         return at_random(seed)
-    least = min(tried.values())
     cell = r.choice(sorted([c for c, n in tried.items() if n == least]))
     tried[cell] += 1
     end = time.process_time() + SECONDS
