@@ -50,7 +50,7 @@ def _mask(program: Program, linear: Flags, structural: Flags) -> tuple[Program, 
             moving.update(_moved(e, flags))
             e = _guard(e, flags, marked)
         equations.append(e)
-    out = tuple([a in marked for a in program.outputs])
+    out = tuple([a in marked or _is_zero(a) for a in program.outputs])
     if all([new is old for new, old in zip(equations, program.equations, strict=True)]):
         return program, out
     result = Program(program.inputs, tuple(equations), program.outputs, program.name, program.input_names)
@@ -69,8 +69,8 @@ def _guard(e: Equation, flags: list[bool], marked: set[Any]) -> Equation:
         linear = _linear_inputs(links, flags)
         carried = {i for _, i in links.carries}
         start = [a in marked or (i in carried and linear[i] and _is_zero(a)) for i, a in enumerate(e.inputs)]
-        found, _, out = fixpoint(links, tuple(start), lambda body, inputs: _pair(mask(body, linear, inputs)))
-        marked.update([v for v, flag in zip(e.outputs, out, strict=True) if flag])
+        found, *flags_of = fixpoint(links, tuple(start), lambda body, inputs: _pair(mask(body, linear, inputs)))
+        marked.update([v for v, flag in zip(e.outputs, _in_the_end(links, *flags_of), strict=True) if flag])
         bodies = tuple([body for body, _ in found])
         if all([new is old for new, old in zip(bodies, links.bodies, strict=True)]):
             return e
@@ -108,8 +108,15 @@ def _moved(e: Equation, flags: list[bool]) -> list[Any]:
     """The results of an equation that depend on the operands that are flagged, through values that have tangents."""
     if e.primitive.links is None:
         return [v for v in e.outputs if is_inexact(v.aval.dtype)]
-    out = fixpoint(e.primitive.links(e.params), tuple(flags), lambda body, inputs: (body, _reached(body, inputs)))[2]
-    return [v for v, flag in zip(e.outputs, out, strict=True) if flag]
+    links = e.primitive.links(e.params)
+    _, *flags_of = fixpoint(links, tuple(flags), lambda body, inputs: (body, _reached(body, inputs)))
+    return [v for v, flag in zip(e.outputs, _in_the_end(links, *flags_of), strict=True) if flag]
+
+
+def _in_the_end(links: Links, inputs: Flags, out: Flags) -> Flags:
+    """The flags of the results: of what a body returns, and of what a carry begins with, if there is no trip."""
+    begin = dict(links.carries)
+    return tuple([flag or (j in begin and inputs[begin[j]]) for j, flag in enumerate(out)])
 
 
 def _reached(program: Program, flags: Flags) -> Flags:
