@@ -46,6 +46,8 @@ def _mask(program: Program, linear: Flags, structural: Flags) -> tuple[Program, 
     equations = []
     for e in program.equations:
         flags = [a in moving for a in e.inputs]
+        if e.primitive.traits.kind == "stack_empty":  # zeros, however many
+            marked.update(e.outputs)
         if any(flags):
             moving.update(_moved(e, flags))
             e = _guard(e, flags, marked)

@@ -167,3 +167,51 @@ def test_rows_along_any_axis_of_what_a_loop_reads(axis: int) -> None:
         for k, row in enumerate(np.moveaxis(x, axis, 0)):
             for found, wanted in zip(g(x), f(row), strict=True):
                 np.testing.assert_array_equal(found[k], wanted)
+
+
+# -- structural zeros
+
+
+def guarded(x: Any) -> Any:
+    """Its derivative is infinite, or NaN, where it is not taken."""
+    return fnp.where(x > 0.1, fnp.sqrt(x), 0.5)
+
+
+OVERWRITTEN = {
+    "for": lambda x: lax.fori_loop(0, 3, lambda i, s: guarded(x * 0.7), guarded(x)),
+    "while": lambda x: lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, guarded(x * s[0])), (0, guarded(x)))[1],
+}
+DERIVED: dict[str, Any] = {
+    "g": fg.grad, "gJ": lambda f: fg.grad(fg.jacfwd(f)), "Jg": lambda f: fg.jacfwd(fg.grad(f)),
+    "gJJ": lambda f: fg.grad(fg.jacfwd(fg.jacfwd(f))), "gJg": lambda f: fg.grad(fg.jacfwd(fg.grad(f))),
+    "ggg": lambda f: fg.grad(fg.grad(fg.grad(f))), "JJJ": lambda f: fg.jacfwd(fg.jacfwd(fg.jacfwd(f))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("order", DERIVED)
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_a_carry_that_is_overwritten_in_a_branch(name: str, order: str) -> None:
+    """What the loop begins with has a cotangent that is zero, with and without trips."""
+    f = lambda x: lax.cond(x > -2, OVERWRITTEN[name], lambda x: 0.3 * x, x)
+    d, last = DERIVED[order](f), 0.7 if name == "for" else 2.0
+    slope = {1: lambda x: 0.5 * x**-0.5, 2: lambda x: -0.25 * x**-1.5, 3: lambda x: 0.375 * x**-2.5}[len(order)]
+    for g in (d, fg.jit(d)):
+        assert g(-0.9) == 0.0
+        np.testing.assert_allclose(g(0.8), last ** len(order) * slope(0.8 * last), rtol=1e-13)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fg.jit], ids=["eager", "jit"])
+def test_a_pullback_of_a_loop_of_unknown_length_is_transposed(wrap: Any) -> None:
+    """Sums of stacks are linear, however long the stacks are."""
+    f = lambda x: lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, fnp.sin(s[1]) * x), (0, x))[1]
+    slope = fg.grad(fg.grad(f))
+
+    def system(x: Any) -> Any:
+        y, back = fg.vjp(slope, x)
+        matvec = lambda u: (u[0], u[1] - back(u[0])[0])
+        inverse = lambda m, u: tuple([2 * a - b for a, b in zip(u, m(u), strict=True)])
+        return fg.custom_linear_solve(matvec, (y, x), inverse, inverse)[1]
+
+    expected = lambda x: x + fg.grad(slope)(x) * slope(x)
+    for d in (lambda f: f, fg.grad, lambda f: fg.grad(fg.grad(f)), lambda f: fg.jacfwd(fg.grad(f))):
+        np.testing.assert_allclose(wrap(d(system))(0.7), d(expected)(0.7), rtol=1e-11)
