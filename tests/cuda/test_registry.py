@@ -30,8 +30,8 @@ WITHOUT = {
     "linear_solve": "its matrix is a function, which is asked for by the solver: a callback or a loop",
 }
 """Ops that have no form on a GPU, and why: they raise UnsupportedError, which names them."""
-ELSEWHERE = {"loop", "branch", "stack_empty", "stack_length", "stack_element", "stack_collect", "custom_vjp",
-             "custom_linear"}  # fmt: skip
+ELSEWHERE = {"loop", "branch", "stack_empty", "stack_length", "stack_element", "stack_collect", "stack_add",
+             "custom_vjp", "custom_linear"}  # fmt: skip
 """Ops that come from functions of users with a control flow or rules of their own: test_kernels.py, test_jit.py."""
 
 N = 1032  # of f64 two blocks in pairs, of f32 two in fours

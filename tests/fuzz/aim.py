@@ -36,6 +36,7 @@ MAKERS = {
     "custom_jvp": ("with_jvp_rule",), "custom_vjp": ("with_vjp_rule",), "custom_backward": ("with_vjp_rule", "in_grad"),
     "custom_linear": ("with_vjp_rule", "as_root"),
     "stack_empty": ("in_while", "in_switch", "in_grad"), "stack_length": ("in_while", "in_hessian", "in_grad"),
+    "stack_add": ("in_while", "in_hessian", "in_grad"),
     "stack_element": ("in_while", "in_switch", "in_hessian", "in_vmap"),
     "stack_collect": ("in_while", "in_grad", "in_jit"),
 }  # fmt: skip

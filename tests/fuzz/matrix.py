@@ -24,7 +24,7 @@ DEPTHS = (1, 2, 3)
 LEVELS = {
     **dict.fromkeys(["loop", "branch", "call", "checkpoint", "custom_jvp", "custom_vjp"], 1),  # levels themselves
     # made by so many
-    "custom_backward": 2, "stack_empty": 3, "stack_length": 3, "stack_collect": 3, "stack_element": 4,
+    "custom_backward": 2, "stack_empty": 3, "stack_length": 3, "stack_add": 3, "stack_collect": 3, "stack_element": 4,
 }  # fmt: skip
 """How many levels of nesting there are wherever a primitive is."""
 ROWS = tuple(all_primitives())
