@@ -48,6 +48,7 @@ def obstacles(program: Program, form: Form) -> list[tuple[str, Source | None]]:
     for e in program.equations:
         if not form(e):
             inside = [o for _, p in subprograms(e) for o in obstacles(p, form)]
-            found += inside or [(e.primitive.name, e.source)]
+            avals = [v.aval for v in (*e.inputs, *e.outputs) if not native_type(v.aval)]
+            found += inside or [(f"{e.primitive.name}{f' of {avals[0].dtype}' if avals else ''}", e.source)]
     odd = [a.aval for a in (*program.inputs, *program.outputs) if not native_type(a.aval)]
     return found or [(str(aval), None) for aval in odd]

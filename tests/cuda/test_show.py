@@ -41,9 +41,12 @@ def test_ptx_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ".target sm_90" in show(arch="sm_120")  # which runs it
     monkeypatch.setenv("FUNCGRAD_CUDA_ARCH", "sm_89")
     assert ".target sm_89" in show()
-    for arch in ("sm_35", "90", "sm_", "compute_80", 90):
-        with pytest.raises(ParameterError, match="no GPU that CUDA 13 compiles for"):
+    for arch in ("sm_35", "sm_999", "sm_90a", "90", "sm_", "", "compute_80", 90):
+        with pytest.raises(ParameterError, match=f"arch='?{arch}'?: no GPU that CUDA 13 compiles for"):
             show(arch=arch)
+    monkeypatch.setenv("FUNCGRAD_CUDA_ARCH", "turing")
+    with pytest.raises(ParameterError, match="FUNCGRAD_CUDA_ARCH='turing': no GPU"):
+        show()
     with pytest.raises(ArgumentError, match="arch is for the stages of a GPU"):
         fg.show(np.sin, X, stage="asm", arch="sm_80")
 
@@ -52,11 +55,16 @@ def test_exact_programs_are_not_contracted() -> None:
     assert "fma" not in fg.show(lambda x, y: x * y + 1.0, X, X, stage="ptx")
 
 
+def test_a_dtype_without_form_is_named() -> None:
+    with pytest.raises(UnsupportedError, match="add of float16 has no CUDA form yet"):
+        fg.show(lambda x: x + 1, X.astype(np.float16), stage="ptx")
+
+
 def test_a_jitted_function_for_a_device_and_its_stages() -> None:
     f = fg.jit(lambda x: np.sqrt(x), device="cuda")
     text = fg.show(f, X, stage="ptx")
     assert "sqrt.rn.f64" in text and f.lower(X).as_text("ptx") == text
-    with pytest.raises(UnsupportedError, match="convert has no CUDA form yet"):
+    with pytest.raises(UnsupportedError, match="convert of complex128 has no CUDA form yet"):
         fg.show(lambda x: np.real(np.exp(1j * x)), X, stage="ptx")
 
 

@@ -31,6 +31,24 @@ def gpu_target() -> Target:
 
 ARCHS = (75, 80, 86, 87, 89, 90)
 """What PTX is made for. Newer GPUs run that of the newest of these."""
+NEWER = (88, 100, 103, 110, 120, 121)
+"""What else CUDA 13 compiles for."""
+
+
+def named_arch(where: str, arch: str) -> str:
+    """An architecture that a user wrote there.
+
+    Raises
+    ------
+    ParameterError
+        No architecture that CUDA 13 knows.
+    """
+    names = [f"sm_{n}" for n in sorted((*ARCHS, *NEWER))]
+    if arch not in names:
+        raise ParameterError(
+            f"{where}={arch!r:.40}: no GPU that CUDA 13 compiles for", hint=f"one of {', '.join(names)}"
+        )
+    return arch
 
 
 def known_arch(arch: str) -> str:
