@@ -381,13 +381,13 @@ def _() -> None:
 
 @fault("walks: the state is forgotten")
 def _() -> None:
-    old = walks._WalkEmitter._step
+    old = walks.WalkEmitter._step
 
     def changed(self: Any, pointers: Any, states: Any) -> Any:
         old(self, pointers, states)
         return states
 
-    walks._WalkEmitter._step = changed
+    walks.WalkEmitter._step = changed
 
 
 @fault("registers: backwards is forwards")
