@@ -41,9 +41,12 @@ def test_ptx_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ".target sm_90" in show(arch="sm_120")  # which runs it
     monkeypatch.setenv("FUNCGRAD_CUDA_ARCH", "sm_89")
     assert ".target sm_89" in show()
-    for arch in ("sm_35", "90", "sm_", "compute_80", 90):
+    for arch in ("sm_35", "sm_76", "sm_999", "sm_090", "90", "sm_", "", "compute_80", 90, 0, ["sm_80"]):
         with pytest.raises(ParameterError, match="no GPU that CUDA 13 compiles for"):
             show(arch=arch)
+    monkeypatch.setenv("FUNCGRAD_CUDA_ARCH", "sm_999")
+    with pytest.raises(ParameterError, match="'sm_999' is no GPU"):
+        show()
     with pytest.raises(ArgumentError, match="arch is for the stages of a GPU"):
         fg.show(np.sin, X, stage="asm", arch="sm_80")
 

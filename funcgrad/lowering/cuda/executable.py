@@ -24,7 +24,7 @@ from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cost import lines_of
 from funcgrad.lowering.cuda.emit import ALIGNMENT, CudaKernels, Module, emit
 from funcgrad.lowering.cuda.plan import Choose, Device, Repeat, Run, run_module
-from funcgrad.lowering.cuda.ptx import LEVEL, compile_ptx, known_arch, resources
+from funcgrad.lowering.cuda.ptx import LEVEL, compile_ptx, named_arch, resources
 from funcgrad.lowering.cuda.stacks import left, sent
 from funcgrad.lowering.dump import dump_program, dump_ptx
 from funcgrad.lowering.executable import failed
@@ -155,9 +155,7 @@ def ptx_of(module: Module, arch: str) -> str:
 
 def shown_arch(arch: str | None) -> str:
     """The architecture that is shown: as asked, else that of ``FUNCGRAD_CUDA_ARCH``, else sm_80."""
-    arch = arch or os.environ.get("FUNCGRAD_CUDA_ARCH") or "sm_80"
-    known_arch(arch)
-    return arch
+    return named_arch(os.environ.get("FUNCGRAD_CUDA_ARCH") or "sm_80" if arch is None else arch)
 
 
 def program_ptx(program: Program, arch: str | None = None) -> str:

@@ -31,21 +31,28 @@ def gpu_target() -> Target:
 
 ARCHS = (75, 80, 86, 87, 89, 90)
 """What PTX is made for. Newer GPUs run that of the newest of these."""
+GPUS = (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)
+"""What CUDA 13 compiles for."""
 
 
-def known_arch(arch: str) -> str:
-    """The newest architecture whose PTX a GPU runs; what comes before ``"sm_75"`` is none.
+def named_arch(arch: str) -> str:
+    """An architecture that was asked for by name.
 
     Raises
     ------
     ParameterError
         No architecture that CUDA 13 knows.
     """
-    found = re.fullmatch(r"sm_(\d{2,3})", str(arch))
-    older = [n for n in ARCHS if found is not None and n <= int(found[1])]
-    if not older:
-        raise ParameterError(f"{arch!r:.40} is no GPU that CUDA 13 compiles for", hint='arch="sm_80", or a later one')
-    return f"sm_{older[-1]}"
+    if arch not in [f"sm_{n}" for n in GPUS]:
+        raise ParameterError(
+            f"{arch!r:.40} is no GPU that CUDA 13 compiles for", hint=f"sm_ and one of {', '.join(map(str, GPUS))}"
+        )
+    return arch
+
+
+def made_for(arch: str) -> str:
+    """The newest architecture whose PTX a GPU runs, which may be newer than all that have a name here."""
+    return f"sm_{max(n for n in ARCHS if n <= int(arch[3:]))}"
 
 
 @lru_cache(maxsize=8)
@@ -67,7 +74,7 @@ def compile_ptx(text: str, arch: str) -> str:
     """The PTX of an LLVM module without header, for a GPU such as ``"sm_80"``."""
     import llvmlite.binding as llvm
 
-    arch = known_arch(arch)
+    arch = made_for(arch)
     try:
         with llvm.create_context() as context, llvm.parse_assembly(header(arch) + text, context) as module:
             module.verify()
