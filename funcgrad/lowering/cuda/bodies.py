@@ -17,10 +17,8 @@ from funcgrad.lowering.kernels import Control, Schedule
 from funcgrad.lowering.registers.stacks import bytes_of
 from funcgrad.lowering.schedule import schedule
 
-
-ROWS = (
-    8  # bytes that rows of stacks begin at multiples of, if they are that long: the trips of a kernel are side by side
-)
+ROWS = 8
+"""Bytes that rows of stacks begin at multiples of, if they are that long: what a kernel hands out lies side by side."""
 
 
 class Planner(Protocol):
