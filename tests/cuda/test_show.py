@@ -41,7 +41,7 @@ def test_ptx_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ".target sm_90" in show(arch="sm_120")  # which runs it
     monkeypatch.setenv("FUNCGRAD_CUDA_ARCH", "sm_89")
     assert ".target sm_89" in show()
-    for arch in ("sm_35", "sm_76", "sm_999", "sm_090", "90", "sm_", "", "compute_80", 90, 0, ["sm_80"]):
+    for arch in ("sm_35", "sm_76", "sm_999", "sm_090", "90", "sm_", "", "compute_80", 90, 0, np.array(["sm_80"])):
         with pytest.raises(ParameterError, match="no GPU that CUDA 13 compiles for"):
             show(arch=arch)
     monkeypatch.setenv("FUNCGRAD_CUDA_ARCH", "sm_999")

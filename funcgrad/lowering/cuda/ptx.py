@@ -43,7 +43,7 @@ def named_arch(arch: str) -> str:
     ParameterError
         No architecture that CUDA 13 knows.
     """
-    if arch not in [f"sm_{n}" for n in GPUS]:
+    if not isinstance(arch, str) or arch not in [f"sm_{n}" for n in GPUS]:
         raise ParameterError(
             f"{arch!r:.40} is no GPU that CUDA 13 compiles for", hint=f"sm_ and one of {', '.join(map(str, GPUS))}"
         )
