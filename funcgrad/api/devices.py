@@ -18,7 +18,12 @@ from funcgrad.api.jit import jit
 from funcgrad.api.placement import device_name, to_device, to_host
 from funcgrad.api.tracing import boundary, results
 from funcgrad.base import tree
-from funcgrad.base.errors import AssignmentError, FuncgradError
+from funcgrad.base.errors import (
+    AssignmentError,
+    ConcretizationTypeError,
+    FuncgradError,
+    TracerIntegerConversionError,
+)
 from funcgrad.base.source import user_source
 from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.trace import Tracer
@@ -157,8 +162,7 @@ def _joined(recipe: Any, leaves: Iterator[Any]) -> Any:
     return recipe
 
 
-@functools.cache
-def _jitted(function: Callable[..., Any]) -> Any:
+def _applied(function: Callable[..., Any]) -> Callable[..., Any]:
     def apply(recipe: Any, *operands: Any) -> Any:
         args, kwargs = _joined(recipe, iter(operands))
         out = function(*args, **kwargs)
@@ -167,7 +171,31 @@ def _jitted(function: Callable[..., Any]) -> Any:
         return out
 
     apply.__name__ = apply.__qualname__ = getattr(function, "__name__", "f").strip("_")
-    return jit(apply, static_argnums=0)
+    return apply
+
+
+@functools.cache
+def _jitted(function: Callable[..., Any]) -> Any:
+    return jit(_applied(function), static_argnums=0)
+
+
+def _once(function: Callable[..., Any], recipe: Any, leaves: list[Any], traced: int) -> Any:
+    """The result, traced for this call alone: Python can ask for the values of all but the first `traced` leaves."""
+    applied, place = _applied(function), next(x.device for x in leaves if type(x) is DeviceArray)
+
+    def apply(*operands: Any) -> Any:
+        return applied(recipe, *operands, *leaves[traced:])
+
+    apply.__name__ = apply.__qualname__ = applied.__name__
+    return jit(apply, device=place)(*leaves[:traced])
+
+
+def _hashable(x: Any) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
 
 
 def on_device(
@@ -177,7 +205,12 @@ def on_device(
     leaves: list[Any] = []
     recipe = _split((tuple(args), kwargs), _TRACED.get(function, traced), leaves)
     try:
-        return _jitted(function)(recipe, *leaves)
+        if not _hashable(recipe):  # an array is the end of a slice
+            return _once(function, recipe, leaves, len(leaves))
+        try:
+            return _jitted(function)(recipe, *leaves)
+        except (ConcretizationTypeError, TracerIntegerConversionError):  # an array is a shape, an axis, ...
+            return _once(function, recipe, leaves, 1)
     except _Plain as plain:
         return plain.args[0]
     except FuncgradError as error:

@@ -24,7 +24,7 @@ def device_name(device: Any, what: str) -> str | None:
     if device is None:
         return None
     name = getattr(device, "name", device)
-    found = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", name) if isinstance(name, str) else None
+    found = re.fullmatch(r"(cpu|cuda)(?::([0-9]{1,9}))?", name) if isinstance(name, str) else None
     if found is None or (found[1] == "cpu" and int(found[2] or 0)):
         raise ParameterError(
             f"{what}: device is 'cpu', 'cuda', 'cuda:1' …, or one of funcgrad.devices(), got {device!r:.40}"

@@ -80,8 +80,9 @@ class DeviceArray(Typed):
 
     def block_until_ready(self) -> DeviceArray:
         """Wait until the array is computed; returns it."""
+        address = self.address
         if self.size:
-            self.place.read(self.address, 1)
+            self.place.read(address, 1)
         return self
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
@@ -140,10 +141,11 @@ class DeviceArray(Typed):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        address = self.address
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (self.address if self.size else 0, False),
+            "data": (address if self.size else 0, False),
             "strides": None,
             "version": 3,
             "stream": 1,  # all of funcgrad's work is on the legacy default stream

@@ -13,12 +13,16 @@ import pytest
 import funcgrad as fg
 from funcgrad import DeviceArray, lax
 from funcgrad.errors import (
+    ArgumentError,
     AssignmentError,
+    DeviceError,
     DtypeError,
+    IndexingError,
     NonConcreteBooleanIndexError,
     OutOfBoundsError,
     ParameterError,
     ShapeError,
+    TracerIntegerConversionError,
     UnsupportedError,
 )
 from funcgrad.numpy.operands import has_device_array
@@ -115,6 +119,34 @@ def test_it_becomes_what_python_asks_for() -> None:
         iter(x)
     with pytest.raises(TypeError, match="unhashable"):
         hash(y)
+
+
+def test_values_that_decide_shapes_are_asked_for() -> None:
+    x, y, n, axis = put(X), fg.numpy.asarray(X), put(np.int64(2)), put(np.int64(1))
+    for a, b in [
+        (x[:n], y[:2]), (x[0 : np.array(2), n:], y[:2, 2:]), (x.at[n:].add(1.0), y.at[2:].add(1.0)),
+        (x.max(axis=axis), y.max(axis=1)), (x.reshape(n, -1), y.reshape(2, -1)),
+        (np.repeat(x, n), np.repeat(y, 2)),
+        (np.repeat(x, np.array([1, 2, 0]), axis=0), np.repeat(y, [1, 2, 0], axis=0)),
+        (np.tile(x, (n, 1)), np.tile(y, (2, 1))), (np.pad(x, n), np.pad(y, 2)),
+        (np.split(x, np.array([1, 2]))[1], y[1:2]),
+    ]:  # fmt: skip
+        assert type(a) is DeviceArray
+        np.testing.assert_array_equal(np.asarray(a), b)
+    with pytest.raises(IndexingError, match="only integer scalar arrays"):
+        x[: put(2.0)]
+    with pytest.raises(ArgumentError, match="axis must be an integer"):
+        np.sum(x, axis={0})
+    with pytest.raises(TracerIntegerConversionError):
+        fg.jit(lambda n: x[:n])(n)
+
+
+def test_an_array_that_is_gone_is_no_array() -> None:
+    x = put(np.zeros((0, 3)))
+    x.delete()
+    for use in (lambda: x.block_until_ready(), lambda: x.__cuda_array_interface__, lambda: x.tolist(), lambda: x + 1):
+        with pytest.raises(DeviceError, match="is gone"):
+            use()
 
 
 def test_how_it_reads() -> None:

@@ -168,6 +168,36 @@ def test_what_loops_keep_stays_on_the_device_between_programs(f: Any, x: Any, gp
         same(from_here, gradient)
 
 
+def solved(z: Any) -> Any:
+    """What has no straight-line code, so that the host drives the loop around."""
+    return np.linalg.solve(4.0 * np.eye(2), z + 1.0)
+
+
+def rows_of_an_odd_length(x: Any) -> Any:
+    return lax.scan(lambda z, r: (solved(z), (r[:16] * 2, r + 1, z)), np.ones(2), x)
+
+
+def a_part_of_an_array(x: Any) -> Any:
+    part = x[0, 1:]
+    return lax.scan(lambda z, _: (solved(z), part * z[0].astype(x.dtype)), np.ones(2), None, length=2)
+
+
+def rows_that_a_kernel_keeps(x: Any) -> Any:
+    def kept(y: Any, w: Any) -> Any:  # a trip keeps several values side by side; the derivative of w is large
+        step = lambda s: (np.sin(s[0] * w[:4]) * np.cos(s[2]), s[1] + 1, np.sin(s[2] * w[0]))
+        return np.sum(lax.while_loop(lambda s: s[1] < 3, step, (y, 0, y[0]))[0])
+
+    return fg.grad(kept, argnums=(0, 1))(x[0, :4], np.repeat(x[1], 20))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("f", [rows_of_an_odd_length, a_part_of_an_array, rows_that_a_kernel_keeps])
+def test_what_does_not_begin_at_16_bytes_is_not_loaded_by_them(f: Any, dtype: str) -> None:
+    x = np.random.default_rng(2).normal(size=(3, 17)).astype(dtype)
+    for a, b in zip(*[fg.tree.leaves(fg.jit(f, device=d)(x)) for d in ("cuda", "cpu")], strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-6 if dtype == "f4" else 1e-14)
+
+
 def test_the_outer_device_counts(gpus: Any) -> None:
     inner = fg.jit(np.sin, device="cuda:1")
     assert fg.jit(lambda x: inner(x) + 1, device="cuda:0")(X).device == "cuda:0"
@@ -342,7 +372,7 @@ def test_operations_without_a_form_name_themselves_and_the_line() -> None:
         assert e.value.source is not None and "lambda x" in e.value.source.text
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:1", 0, "CUDA"])
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:٣", "cpu:1", 0, "CUDA"])
 def test_names_that_are_no_device(device: Any) -> None:
     with pytest.raises(ParameterError, match="device is 'cpu', 'cuda'"):
         fg.jit(lambda x: x, device=device)

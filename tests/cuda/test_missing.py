@@ -8,6 +8,7 @@ import importlib.util
 import subprocess
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,13 @@ def refused(match: str, hint: str) -> None:
 
 def test_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda *a: None)
+    refused("the package cupy is not installed", 'pip install "funcgrad[cuda]"')
+
+
+def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cupy").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
     refused("the package cupy is not installed", 'pip install "funcgrad[cuda]"')
 
 

@@ -30,7 +30,8 @@ class Op:
     """Results and operands by their PTX types, and what computes the results from the operands.
 
     `implicit` operands and results are registers that stand in no text, such as the carry; they come last.
-    `optional` of the results may be absent (``p|q``).
+    `optional` of the results may be absent (``p|q``). The operand number `undefined` may be a register that nothing
+    writes, which is NaN then.
     """
 
     results: tuple[str, ...]
@@ -38,6 +39,7 @@ class Op:
     compute: Callable[..., Any]
     reads_carry: bool = False
     writes_carry: bool = False
+    undefined: int | None = None
 
 
 TABLE: list[tuple[re.Pattern[str], Callable[..., Op]]] = []
@@ -104,7 +106,8 @@ def _sign(name: str, t: str) -> Op:
 
 @opcode(r"copysign\.(FLT)")
 def _copysign(t: str) -> Op:
-    return same(t, 2, lambda sign, x: np.copysign(x, sign))
+    # LLVM leaves a magnitude undefined of which only the sign matters.
+    return Op((t,), (t, t), lambda sign, x: np.copysign(x, sign), undefined=1)
 
 
 @opcode(r"(min|max)(\.NaN)?\.(FLT)")

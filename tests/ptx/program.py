@@ -224,7 +224,8 @@ def _unguarded(scope: Scope, i: Instruction, place: int) -> Run:
     if len(results) not in results_expected or len(sources) != len(op.operands):
         raise scope.unknown("wrong number of operands")
     loose = name == "cvt"
-    gets = [reader(scope, o, t, loose) for o, t in zip(sources, op.operands, strict=True)]
+    pairs = zip(sources, op.operands, strict=True)
+    gets = [reader(scope, o, t, loose, k == op.undefined) for k, (o, t) in enumerate(pairs)]
     puts = [writer(scope, o, t, loose) for o, t in zip(results, op.results, strict=False)]
     if op.reads_carry:
         gets.append(reader(scope, Reg(CARRY), "pred"))

@@ -93,8 +93,8 @@ def constant(scope: Scope, operand: Imm | Sym, type: str) -> Any:
     return np.array(operand.value & (1 << bits) - 1, f"u{d.itemsize}").view(d)[()]
 
 
-def reader(scope: Scope, operand: Operand, type: str, loose: bool = False) -> Get:
-    """The value of an operand; `loose` takes the low bits of a wider register."""
+def reader(scope: Scope, operand: Operand, type: str, loose: bool = False, undefined: bool = False) -> Get:
+    """The value of an operand; `loose` takes the low bits of a wider register, `undefined` one that nothing writes."""
     if isinstance(operand, Imm | Sym):
         value = constant(scope, operand, type)
         return lambda m, threads: value
@@ -115,6 +115,8 @@ def reader(scope: Scope, operand: Operand, type: str, loose: bool = False) -> Ge
 
     def get(m: Machine, threads: Threads) -> Array:
         a = m.registers[slot]
+        if a is None and undefined:
+            return np.full(m.n, -1).astype(store)[threads].view(d)
         if a is None or slot in m.partial:
             m.check_defined(slot, threads)
         a = a[threads]

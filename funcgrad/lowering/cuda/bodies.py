@@ -8,6 +8,7 @@ as the loop around needs it, so that a stack is handed out, and carried, as its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import gcd
 from typing import Any, Protocol
 
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var
@@ -15,6 +16,9 @@ from funcgrad.lowering.cuda.plan import Choose, Copy, Fill, Hands, Place, Reads,
 from funcgrad.lowering.kernels import Control, Schedule
 from funcgrad.lowering.registers.stacks import bytes_of
 from funcgrad.lowering.schedule import schedule
+
+ROWS = 8
+"""Bytes that rows of stacks begin at multiples of, if they are that long: what a kernel hands out lies side by side."""
 
 
 class Planner(Protocol):
@@ -98,7 +102,7 @@ class _Host:
             return x.row(loop, size), None
         zeros, root = self.planner.buffer(size), Var(elem)
         self.before.append(Fill(zeros, b"\0", size))
-        return Place(root), Reads(root, x, zeros)
+        return Place(root, begins=gcd(ROWS, size)), Reads(root, x, zeros)
 
     def _handed(self, loop: Any, y: Place, aval: Aval, elem: Aval) -> tuple[Place, tuple[Place, int] | None]:
         """A row of ys; if they are a stack, where its words are, and the bytes of a row."""

@@ -85,7 +85,8 @@ def devices_found() -> list[Device]:
 
 def import_cupy() -> Any:
     """The package cupy, or a `DeviceError` that says what is not installed."""
-    if importlib.util.find_spec("cupy") is None:
+    spec = importlib.util.find_spec("cupy")
+    if spec is None or getattr(spec, "origin", "") is None:  # nothing, or some folder of that name
         raise DeviceError(
             "the package cupy is not installed, through which funcgrad uses a GPU",
             hint=f"{INSTALL}, or cupy-cuda12x for an older driver",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -12,7 +12,7 @@ from funcgrad.lowering.buffers import layout
 from funcgrad.lowering.cuda.bodies import host_steps
 from funcgrad.lowering.cuda.control import control_launch, copies_of
 from funcgrad.lowering.cuda.loops import loop_launches
-from funcgrad.lowering.cuda.plan import Fill, Fresh, Place, Run, Step
+from funcgrad.lowering.cuda.plan import ALIGNED, Fill, Fresh, Place, Run, Step
 from funcgrad.lowering.cuda.products import as_loop, product_launches
 from funcgrad.lowering.cuda.ptx import gpu_target
 from funcgrad.lowering.cuda.solves import solve_launches
@@ -74,6 +74,7 @@ class CudaKernels(Kernels[list[Launch]]):
         self.buffers: dict[Any, int] = {}
         self.size = 0
         self.growing: dict[Any, Place] = {}
+        self.alignment: Callable[[Any], int] = lambda root: ALIGNED  # bytes that a buffer begins at multiples of
         self.given: dict[Var, Var] = {}  # results, and the donated arguments in which they may lie
 
     # -- kernels
@@ -87,7 +88,7 @@ class CudaKernels(Kernels[list[Launch]]):
 
     def loop(self, kernel: Loop, s: Schedule) -> list[Launch]:
         """One index a thread; a reduction may take two launches."""
-        return loop_launches(kernel, s.views, self.target, self.shared, self.checks)
+        return loop_launches(kernel, s.views, self.target, self.shared, self.checks, self.alignment)
 
     def walk(self, kernel: Walk, s: Schedule) -> list[Launch]:
         """One line a thread, or a block."""
@@ -138,10 +139,16 @@ class CudaKernels(Kernels[list[Launch]]):
         Where stacks are `kept`, kernels that make them find other buffers to grow each time that they run. Of the
         results that `donated` pairs with arguments, those that can be written there are noted.
         """
-        items = [self.code(kernel, s) for kernel in s.kernels]
 
         def shared(root: Any) -> Any:
             return s.shared.get(root, root)
+
+        def alignment(root: Any) -> int:
+            place = known.get(shared(root))
+            return ALIGNED if place is None else place.alignment
+
+        self.alignment = alignment
+        items = [self.code(kernel, s) for kernel in s.kernels]
 
         touched = [[shared(r) for launch in item for r in launch.roots] for item in items]
         for kernel, roots in zip(s.kernels, touched, strict=True):
@@ -173,7 +180,8 @@ class CudaKernels(Kernels[list[Launch]]):
             for launch in item:
                 roots, written = [shared(r) for r in launch.roots], {shared(r) for r in launch.written}
                 lies = [self.given.get(r, r) for r in roots]
-                name = self.named(_as_kernel(launch, lies, {self.given.get(r, r) for r in written}))
+                begin = [alignment(r) for r in roots]
+                name = self.named(_as_kernel(launch, lies, {self.given.get(r, r) for r in written}, begin))
                 if kept:
                     steps += [Fresh(r, r.aval.size * 8) for r in roots if r in growing]
                 steps.append(Run(name, tuple([at(r) for r in roots]), launch.blocks, launch.threads, kernel))
@@ -191,15 +199,18 @@ def _by_host(kernel: Kernel) -> TypeGuard[Control]:
     return isinstance(kernel, Control) and not fits(kernel.equation)
 
 
-def _as_kernel(launch: Launch, roots: list[Any], written: set[Any]) -> str:
-    """The text of a function as that of a kernel, which says what it reads only, and what has memory of its own."""
+def _as_kernel(launch: Launch, roots: list[Any], written: set[Any], begin: list[int]) -> str:
+    """The text of a function as that of a kernel, which says what it reads only, and what has memory of its own.
+
+    Buffers `begin` at multiples of so many bytes.
+    """
     head, _, body = launch.text.partition("\n")
     parameters = re.findall(r"ptr (%[\w.]+)", head)
     declared = []
-    for name, root in zip(parameters, roots, strict=True):
+    for name, root, aligned in zip(parameters, roots, begin, strict=True):
         alone = roots.count(root) == 1
         attributes = " noalias readonly" if alone and root not in written else " noalias" if alone else ""
-        declared.append(f"ptr{attributes} align 16 {name}")
+        declared.append(f"ptr{attributes} align {aligned} {name}")
     return f"define ptx_kernel void @KERNEL({', '.join(declared)}) #0 {{\n{body}"
 
 

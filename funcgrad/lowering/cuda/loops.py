@@ -12,7 +12,7 @@ Sums are compensated, as on the CPU; their parts are others, so that the last bi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -52,11 +52,19 @@ PART = 64  # elements at least of a part that a thread does; a block does BLOCK 
 
 
 def loop_launches(
-    loop: Loop, views: dict[Var, View], target: Target, shared: Shared, checks: list[Equation]
+    loop: Loop,
+    views: dict[Var, View],
+    target: Target,
+    shared: Shared,
+    checks: list[Equation],
+    alignment: Callable[[Any], int],
 ) -> list[Launch]:
-    """The one or two kernels that run `loop`; helpers and declarations go to `shared`, its checks to `checks`."""
+    """The one or two kernels that run `loop`; helpers and declarations go to `shared`, its checks to `checks`.
+
+    `alignment` says of a buffer at multiples of how many bytes it begins.
+    """
     emitter = CudaLoop(loop, views, target, shared, checks)
-    first = emitter.launch()
+    first = emitter.launch(alignment)
     return [] if first is None else [first, *emitter.second()]
 
 
@@ -80,7 +88,7 @@ class _Lane(Access):
 class CudaLoop(Threads, LoopEmitter):
     """The kernels of one `Loop`. The carries of its reductions are scalars, those of each lane one after the other."""
 
-    def launch(self) -> Launch | None:
+    def launch(self, alignment: Callable[[Any], int]) -> Launch | None:
         """The kernel, or None if there is nothing to do."""
         loop = self.loop
         self.begin(nest(loop.shape, loop.axes, self.plan()), self.dtypes())
@@ -89,7 +97,7 @@ class CudaLoop(Threads, LoopEmitter):
         self.elements = 0 if 0 in loop.shape else elements
         if not results or not (self.elements or loop.reductions):
             return None
-        self._align()
+        self._align(alignment)
         self.width = sum([kind.width for _, kind in self.kinds])
         self.loaded: dict[Any, Value] = {}
         self.waiting: dict[Any, tuple[Access, int, list[Value]]] = {}
@@ -104,7 +112,7 @@ class CudaLoop(Threads, LoopEmitter):
     def report(self, status: Value, position: Value) -> None:
         note_first(self.b, status.text, len(self.checks), position)
 
-    def _align(self) -> None:
+    def _align(self, alignment: Callable[[Any], int]) -> None:
         """Vectors of 16 bytes begin at multiples of that where buffers, offsets and strides allow it."""
         n, lanes = self.nest, self.lanes
         fixed = {self.index[key] for key in self.index if key[0] in ("gather", "window")}
@@ -113,7 +121,7 @@ class CudaLoop(Threads, LoopEmitter):
             if lanes == 1 or a.root is None or k in fixed or n.vector is None or a.strides[n.vector] != 1:
                 continue
             if a.offset % lanes == 0 and all([s % lanes == 0 for i, s in enumerate(a.strides) if i != n.vector]):
-                a.align = lanes * a.dtype.itemsize
+                a.align = min(lanes * a.dtype.itemsize, alignment(a.root))
 
     def _launch(self, blocks: int) -> Launch:
         text = self.finish()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 from struct import pack, unpack
 from typing import Any, Protocol
 
@@ -60,21 +61,33 @@ class Device(Protocol):
         """Another library's array on a GPU as something that has ``__cuda_array_interface__``, and is on this one."""
 
 
+ALIGNED = 16  # bytes: the most that is loaded or stored at once
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An address: a buffer, an offset in bytes, and for loops around the bytes from row to row."""
+    """An address: a buffer, an offset in bytes, and for loops around the bytes from row to row.
+
+    The buffer begins at a multiple of `begins` bytes.
+    """
 
     root: Any
     offset: int = 0
     rows: tuple[tuple[Any, int], ...] = ()
+    begins: int = ALIGNED
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that every address of it is a multiple of, `ALIGNED` at most."""
+        return gcd(self.begins, self.offset, *[size for _, size in self.rows])
 
     def row(self, loop: Any, size: int) -> Place:
         """The row of `size` bytes at the index of a loop."""
-        return Place(self.root, self.offset, (*self.rows, (loop, size)))
+        return replace(self, rows=(*self.rows, (loop, size)))
 
     def after(self, offset: int) -> Place:
         """So many bytes further on."""
-        return Place(self.root, self.offset + offset, self.rows)
+        return replace(self, offset=self.offset + offset)
 
 
 @dataclass(frozen=True, slots=True)

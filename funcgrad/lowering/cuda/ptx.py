@@ -31,8 +31,8 @@ def gpu_target() -> Target:
 
 ARCHS = (75, 80, 86, 87, 89, 90)
 """What PTX is made for. Newer GPUs run that of the newest of these."""
-NEWER = (88, 100, 103, 110, 120, 121)
-"""What else CUDA 13 compiles for."""
+GPUS = (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)
+"""What CUDA 13 compiles for."""
 
 
 def named_arch(where: str, arch: str) -> str:
@@ -43,27 +43,15 @@ def named_arch(where: str, arch: str) -> str:
     ParameterError
         No architecture that CUDA 13 knows.
     """
-    names = [f"sm_{n}" for n in sorted((*ARCHS, *NEWER))]
-    if arch not in names:
-        raise ParameterError(
-            f"{where}={arch!r:.40}: no GPU that CUDA 13 compiles for", hint=f"one of {', '.join(names)}"
-        )
+    if not isinstance(arch, str) or arch not in [f"sm_{n}" for n in GPUS]:
+        hint = f"sm_ and one of {', '.join(map(str, GPUS))}"
+        raise ParameterError(f"{where}={arch!r:.40}: no GPU that CUDA 13 compiles for", hint=hint)
     return arch
 
 
-def known_arch(arch: str) -> str:
-    """The newest architecture whose PTX a GPU runs; what comes before ``"sm_75"`` is none.
-
-    Raises
-    ------
-    ParameterError
-        No architecture that CUDA 13 knows.
-    """
-    found = re.fullmatch(r"sm_(\d{2,3})", str(arch))
-    older = [n for n in ARCHS if found is not None and n <= int(found[1])]
-    if not older:
-        raise ParameterError(f"{arch!r:.40} is no GPU that CUDA 13 compiles for", hint='arch="sm_80", or a later one')
-    return f"sm_{older[-1]}"
+def made_for(arch: str) -> str:
+    """The newest architecture whose PTX a GPU runs, which may be newer than all that have a name here."""
+    return f"sm_{max(n for n in ARCHS if n <= int(arch[3:]))}"
 
 
 @lru_cache(maxsize=8)
@@ -85,7 +73,7 @@ def compile_ptx(text: str, arch: str) -> str:
     """The PTX of an LLVM module without header, for a GPU such as ``"sm_80"``."""
     import llvmlite.binding as llvm
 
-    arch = known_arch(arch)
+    arch = made_for(arch)
     try:
         with llvm.create_context() as context, llvm.parse_assembly(header(arch) + text, context) as module:
             module.verify()
