@@ -126,6 +126,13 @@ def in_jvp(f, *args):
     return bent(fg.jvp(g, tuple(xs), tuple([direction(x) for x in xs]))[1])
 
 
+def in_jvp_of_one(f, *args):
+    """Along the last argument only."""
+    g, xs = of_floats(f, args)
+    last = lambda x: g(*xs[:-1], x)
+    return bent(fg.jvp(last, (xs[-1],), (direction(xs[-1]),))[1])
+
+
 def in_linearize(f, *args):
     g, xs = of_floats(f, args)
     return bent(fg.linearize(g, *xs)[1](*[direction(x) for x in xs]))
@@ -242,6 +249,17 @@ def in_scan_backwards(f, *args):
     return (*averaged(ys), *carry)
 
 
+def in_scan_of_blocks(f, *args):
+    """Reverse mode computes most carries again."""
+
+    def trip(carry, x):
+        ys = f(*carry)
+        return tuple(moved(carry, x, bend(weighted(ys)))), ys
+
+    carry, ys = lax.scan(trip, tuple(args), np.array([0.75, -0.5, 0.25, 0.6, -0.7]), checkpoint=2)
+    return (*averaged(ys), *carry)
+
+
 def in_while(f, *args):
     def trip(state):
         i, carry, ys = state
@@ -274,11 +292,12 @@ def in_switch(f, *args):
 
 
 def in_rounds(f, *args):
-    """A Python loop, which `jit` may roll up."""
+    """A Python loop, which `jit` may roll up: of numbers, carries, and windows that move."""
     carry = 0.3
-    for factor in (0.75, -0.5, 0.25, 0.7, -0.6, 0.4):
+    track = bend(np.arange(8.0) + np.sum(args[0]))
+    for k, factor in enumerate((0.75, -0.5, 0.25, 0.7, -0.6, 0.4)):
         ys = f(*moved(args, factor, carry))
-        carry = bend(carry + weighted(ys))
+        carry = bend(carry + weighted(ys) + weighted([track[k : k + 3]]))
     return (*ys, carry + 0.0)
 
 
@@ -327,12 +346,14 @@ WRAPPERS: dict[str, Wrapper] = {
     "with_vjp_rule": Wrapper("custom_vjp"),
     "in_vjp": Wrapper("vjp", "reverse", 2, 1),
     "in_linearize": Wrapper("jvp", "forward", 2, 1),
+    "in_jvp_of_one": Wrapper("jvp", "forward", 2, 1),
     "in_jacfwd": Wrapper("jvp", "forward", 2, 1, True),
     "in_jacrev": Wrapper("vjp", "reverse", 2, 1, True),
     "in_hessian": Wrapper("vjp", "reverse", 4, 2, True),
     "in_vmap_of_some": Wrapper("vmap"),
     "in_checkpoint_of_dots": Wrapper("checkpoint"),
     "in_scan_backwards": Wrapper("scan"),
+    "in_scan_of_blocks": Wrapper("scan"),
     "in_fori": Wrapper("while"),
     "in_switch": Wrapper("cond", times=2),
     "in_rounds": Wrapper("", times=6),

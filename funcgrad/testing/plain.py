@@ -35,7 +35,7 @@ def _stacked(rows: Sequence[Any]) -> Any:
     return np.stack(rows)
 
 
-def scan(f: Callable[..., Any], carry: Any, xs: Any, reverse: bool = False) -> Any:
+def scan(f: Callable[..., Any], carry: Any, xs: Any, reverse: bool = False, checkpoint: int = 0) -> Any:
     """`lax.scan` over an array."""
     ys = []
     for x in xs[::-1] if reverse else xs:

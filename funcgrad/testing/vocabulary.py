@@ -336,6 +336,18 @@ def _dot(d: Draw) -> None:
     d.add("{0} @ {1}", i, j)
 
 
+def _dot_of_rows(d: Draw) -> None:
+    i = d.pick("f", fits=lambda x: x.ndim == 2)
+    j = d.pick("f", fits=lambda x: x.ndim == 2 and x.shape[1] == d.values[i].shape[1])
+    d.add("{0} @ {1}.T", i, j)
+
+
+def _jacobian(d: Draw) -> None:
+    """Sums of a diagonal matrix and a frame of other numbers."""
+    i = d.pick("f", fits=lambda x: x.ndim == 1 and x.size < 6)
+    d.add("np.sum(bend(np.pad(fg.jacfwd(np.sin)({0}), 1, constant_values=0.5)), axis=0)[1:-1]", i)
+
+
 def _einsum(d: Draw) -> None:
     i = d.pick("f", fits=lambda x: x.ndim == 2)
     j = d.pick("f", fits=lambda x: x.ndim == 2 and x.shape[0] == d.values[i].shape[0])
@@ -416,6 +428,8 @@ OPERATIONS: dict[str, Operation] = {
     "index": _index_number,
     "stable_order": lambda d: d.add('bind("stable_order", {0})', d.pick("i", least=1)),
     "dot": _dot,
+    "dot_of_rows": _dot_of_rows,
+    "jacobian": _jacobian,
     "einsum": _einsum,
     "outer": _outer,
     "solve": _solve,

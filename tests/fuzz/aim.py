@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from funcgrad.core.primitive import registry
 from funcgrad.testing.drawing import Random, wrapped
 from funcgrad.testing.nesting import WRAPPERS
 from funcgrad.testing.recipes import Recipe
@@ -41,9 +42,12 @@ MAKERS = {
     "stack_collect": ("in_while", "in_grad", "in_jit"),
 }  # fmt: skip
 """Wrappers to begin with, for primitives that no operation makes."""
-EFFECTS = {"stack_collect": "heard"}
-"""An operation that these programs need."""
-SLOTS = {"jvp": ("jvp", "custom_jvp"), "transpose": ("vjp",), "split": ("vjp",), "batch": ("vmap",), "links": COLUMNS}
+EFFECT = "heard"
+"""An operation with an effect: what holds it is spelled out (`Primitive.unfold`) under eager derivatives."""
+SLOTS = {
+    "jvp": ("jvp", "custom_jvp"), "transpose": ("vjp",), "split": ("vjp",), "batch": ("vmap",), "links": COLUMNS,
+    "unfold": ("jvp", "vjp"),
+}  # fmt: skip
 """The columns in which a rule is used."""
 
 
@@ -106,8 +110,9 @@ def aimed(r: random.Random, seed: int, cell: Cell, known: Known) -> Case:
     """A case that may fill a cell."""
     name, column, depth = cell
     height = depth - 1 + LEVELS.get(name, 0)
-    case = Case(seed, name if name in OPERATIONS else EFFECTS.get(name, ""), MAKERS.get(name, ()))
-    small = known.of(name, height)
+    effect = name == "stack_collect" or (registry[name].unfold is not None and r.random() < 0.3)
+    case = Case(seed, name if name in OPERATIONS else EFFECT if effect else "", MAKERS.get(name, ()))
+    small = [] if effect else known.of(name, height)
     if small and r.random() < (0.5 if name in OPERATIONS else 0.9):
         case = Case.of(r.choice(small))
     recipe = case.recipe

@@ -18,6 +18,7 @@ from funcgrad.core.trace import bind1
 from funcgrad.lowering import bodies, buffers, builder, diagonals, donation, inplace, schedule, simplify, tile, walks
 from funcgrad.lowering.registers import control
 from funcgrad.ops import elementwise, op
+from funcgrad.ops.op import accumulate
 from funcgrad.transforms import batch, jvp, mask, prune, split, transpose, zeros
 
 Plant = Callable[[], None]
@@ -46,24 +47,14 @@ def everywhere(old: Any, new: Any) -> None:
 # -- rules of operations that hold Programs, and of those around them
 
 
-def is_array(x: Any) -> bool:
-    """Whether arithmetic can be done on a value of a rule."""
-    return getattr(getattr(x, "dtype", None), "kind", "") == "f" and not isinstance(getattr(x, "aval", None), Stack)
-
-
-def first_changed(values: Any, change: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """The first array that is there, changed."""
+def first_doubled(values: Any) -> tuple[Any, ...]:
+    """The first array, or stack of arrays, that is there, twice."""
     found = list(values)
     for i, x in enumerate(found):
-        if x is not None and is_array(x):
-            found[i] = change(x)
+        if x is not None and getattr(getattr(x, "dtype", None), "kind", "") == "f":
+            found[i] = accumulate(x, x)
             break
     return tuple(found)
-
-
-def doubled(x: Any) -> Any:
-    """2 x."""
-    return bind1(registry["add"], x, x)
 
 
 def wrong_jvp(rule: Any) -> Any:
@@ -71,14 +62,14 @@ def wrong_jvp(rule: Any) -> Any:
 
     def changed(*args: Any, **params: Any) -> Any:
         outs, dots = rule(*args, **params)
-        return outs, first_changed(dots, doubled)
+        return outs, first_doubled(dots)
 
     return changed
 
 
 def wrong_transpose(rule: Any) -> Any:
     """The first cotangent is doubled."""
-    return lambda *args, **params: first_changed(rule(*args, **params), doubled)
+    return lambda *args, **params: first_doubled(rule(*args, **params))
 
 
 def wrong_batch(rule: Any) -> Any:
@@ -153,7 +144,7 @@ def _() -> None:
 def _() -> None:
     p = registry["checkpoint"]
     old: Any = p.unfold
-    p.unfold = lambda *args, **params: first_changed(old(*args, **params), doubled)
+    p.unfold = lambda *args, **params: first_doubled(old(*args, **params))
 
 
 @fault("loop turned round")
@@ -381,13 +372,13 @@ def _() -> None:
 
 @fault("walks: the state is forgotten")
 def _() -> None:
-    old = walks.WalkEmitter._step
+    old = walks.WalkEmitter.step
 
-    def changed(self: Any, pointers: Any, states: Any) -> Any:
-        old(self, pointers, states)
+    def changed(self: Any, pointers: Any, states: Any, keep: bool = True) -> Any:
+        old(self, pointers, states, keep)
         return states
 
-    walks.WalkEmitter._step = changed
+    walks.WalkEmitter.step = changed
 
 
 @fault("registers: backwards is forwards")
