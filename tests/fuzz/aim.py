@@ -36,9 +36,9 @@ MAKERS = {
     "branch": ("in_cond",), "loop": ("in_scan",), "call": ("in_jit",), "checkpoint": ("in_checkpoint",),
     "custom_jvp": ("with_jvp_rule",), "custom_vjp": ("with_vjp_rule",), "custom_backward": ("with_vjp_rule", "in_grad"),
     "custom_linear": ("with_vjp_rule", "as_root"),
-    "stack_empty": ("in_while", "in_switch", "in_grad"), "stack_length": ("in_while", "in_hessian", "in_grad"),
-    "stack_add": ("in_while", "in_hessian", "in_grad"),
-    "stack_element": ("in_while", "in_switch", "in_hessian", "in_vmap"),
+    "stack_empty": ("in_fori", "in_switch", "in_grad"), "stack_length": ("in_fori", "in_hessian", "in_vjp"),
+    "stack_add": ("in_fori", "in_hessian", "in_vjp"),
+    "stack_element": ("in_fori", "in_switch", "in_hessian", "in_vmap"),
     "stack_collect": ("in_while", "in_grad", "in_jit"),
 }  # fmt: skip
 """Wrappers to begin with, for primitives that no operation makes."""

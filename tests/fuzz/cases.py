@@ -54,7 +54,9 @@ class Case:
         depth = max(0, choices.below(4) - len(self.stack))
         steps = (6, 12, 25, 60)[choices.below(4)]
         if depth + len(self.stack) > 1:
-            steps = min(steps, 12 if len(self.stack) < 4 else 4)
+            steps = min(steps, 12)
+        if len(self.stack) > 2:
+            steps = min(steps, (12, 3)[choices.below(2)])
         often = (self.operation,) * (len(OPERATIONS) // 6) if self.operation else ()
         style = Style(steps, depth, (*COMMON, *COMMON, *OPERATIONS, *often), tuple(WRAPPERS), nested=12)
         return wrapped(choices, draw_recipe(choices, style, self.stack), self.outer)

@@ -79,9 +79,9 @@ def fewer_steps(recipe: Recipe) -> Iterator[Recipe]:
                 yield clean(replaced(recipe, k, replace(s, body=body)))
         if not s.count:
             alike = [i for i in range(at) if _type(values[i]) == _type(values[at])]
-            for i in dict.fromkeys([*s.operands[::-1], *alike[:1], *alike[-1:]]):
-                if i in alike:
-                    yield clean(without(recipe, k, at, i))
+            near = [i for i in s.operands[::-1] if values[i].dtype == values[at].dtype]  # of any shape
+            for i in dict.fromkeys([*near, *alike[:1], *alike[-1:]]):
+                yield clean(without(recipe, k, at, i))
         for other in _instead(values, at, s):
             yield clean(replaced(recipe, k, other))
 
