@@ -17,7 +17,7 @@ from funcgrad.control.body import computed
 from funcgrad.control.loop import INDEX, elem_of, form, links, loop, loop_p, parts
 from funcgrad.core.ir import Aval, Program, Stack, stack_of
 from funcgrad.core.links import fixpoint
-from funcgrad.core.primitive import Flags, Linear, Links, Primitive, Traits, registry
+from funcgrad.core.primitive import Flags, Links, Primitive, Traits, registry
 from funcgrad.core.stacked import stacked
 from funcgrad.core.trace import bind, bind1
 from funcgrad.ops.arithmetic import add, select
@@ -72,7 +72,7 @@ empty_p.decline("transpose", "it has no operands")
 empty_p.decline("batch", "it has no operands")
 
 
-add_p = Primitive("stack_add", Traits(kind="program", zero="sum"), "x + y of stacks, one of which may be empty.")
+add_p = Primitive("stack_add", Traits(kind="program"), "x + y of stacks, one of which may be empty.")
 
 
 def _sum_of(x: Aval, y: Aval) -> Program:
@@ -105,11 +105,9 @@ def _add_batch(size: int, args: Any, dims: Any, *, program: Program) -> Any:
 add_p.abstract = lambda x, y, program: program.out_avals
 add_p.evaluate = lambda x, y, program: computed(program, x, y)
 add_p.jvp = _add_jvp
-add_p.transpose = lambda cts, x, y, program: [cts[0] if isinstance(a, Linear) else None for a in (x, y)]
+add_p.transpose = lambda cts, x, y, program: (cts[0], cts[0])
 add_p.batch = _add_batch
-add_p.links = lambda params: Links(
-    (params["program"],), lambda bodies, *_: {"program": bodies[0]}, fixed=True, opaque=True
-)
+add_p.links = lambda params: Links((params["program"],), lambda bodies, *_: {"program": bodies[0]})
 set_add_stacks(add_stacks)
 
 # -- lanes

@@ -13,7 +13,7 @@ from typing import Any
 
 from funcgrad.base.dtypes import is_inexact
 from funcgrad.core.check import checked
-from funcgrad.core.ir import Atom, Equation, Literal, Program
+from funcgrad.core.ir import Atom, Equation, Literal, Program, Stack
 
 Flags = tuple[bool, ...]
 
@@ -47,7 +47,7 @@ def _zeros(program: Program, zero: Flags) -> tuple[Program, Flags]:
         else:
             e, flags = _inside(e, gone)
             equations.append(e.replace(inputs=tuple([env.get(a, a) for a in e.inputs])))
-            vanished = [v for v, flag in zip(e.outputs, flags, strict=True) if flag]
+            vanished = [v for v, flag in zip(e.outputs, flags, strict=True) if flag and not isinstance(v.aval, Stack)]
             env.update([(v, _literal(v)) for v in vanished])
             gone.update(vanished)
     outputs = tuple([env.get(a, a) for a in program.outputs])
@@ -82,7 +82,9 @@ def _is_zero(atom: Atom) -> bool:
 
 
 def _annihilated(e: Equation, gone: set[Atom]) -> bool:
-    """Whether an equation with operands in `gone` is zero."""
+    """Whether an equation with operands in `gone` is zero; a stack is not, for no constant says how long it is."""
+    if any([isinstance(v.aval, Stack) for v in e.outputs]):
+        return False
     traits = e.primitive.traits
     if traits.zero in ("product", "guard") or traits.kind == "dot":
         return True

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from funcgrad.control.assemble import assemble
+from funcgrad.control.assemble import assemble, zero
 from funcgrad.control.loop import INDEX, loop
 from funcgrad.control.rows import add_stacks, element_p, length_p
 from funcgrad.control.unfold import collect_p
@@ -19,7 +19,10 @@ from funcgrad.core.trace import bind1
 from funcgrad.ops.arithmetic import mul
 from funcgrad.transforms.batch import batch, batched_aval
 from funcgrad.transforms.jvp import jvp
+from funcgrad.transforms.mask import mask
+from funcgrad.transforms.prune import prune
 from funcgrad.transforms.transpose import transpose
+from funcgrad.transforms.zeros import zeros
 
 F64 = np.dtype(np.float64)
 ITEM = make_aval((2, 3), F64)
@@ -135,6 +138,44 @@ def test_stacks_of_rows_of_arrays(d: int, other: int | None) -> None:
 def test_sums_of_stacks_of_rows(depth: int, d: int, other: int | None) -> None:
     program = assemble("f", [TYPES[depth], TYPES[depth]], lambda x, y: [add_stacks(x, y)])
     rows_of(program, [stacks(depth, d), stacks(depth, other)], (d, other))
+
+
+@pytest.mark.parametrize("moving", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("depth", TYPES)
+def test_derivatives_of_a_sum_of_stacks(depth: int, moving: tuple[bool, bool]) -> None:
+    """Of one that moves alone, its tangent; backwards, the cotangent for both."""
+    program = assemble("f", [TYPES[depth]] * 2, lambda x, y: [add_stacks(x, y)])
+    x, y, *dots = [value(TYPES[depth], [3, 2, 2]) for _ in range(2 + sum(moving))]
+    derived, nonzero = jvp(program, moving)
+    z, z_dot = evaluate(derived, [x, y, *dots])
+    assert nonzero == (True,) and plain(z) == plain(evaluate(program, [x, y])[0])
+    assert plain(z_dot) == plain(evaluate(program, dots)[0] if all(moving) else dots[0])
+    assert ("stack_add" in [e.primitive.name for e in prune(derived, (False, True)).equations]) == all(moving)
+    back, flags = transpose(program, (True, True), (True,))
+    x_bar, y_bar = evaluate(back, [z])
+    assert flags == (True, True) and plain(x_bar) == plain(y_bar) == plain(z)
+
+
+@pytest.mark.parametrize("structural", [(True, True), (True, False), (False, True), (False, False)])
+def test_zeros_of_a_sum_of_stacks(structural: tuple[bool, bool]) -> None:
+    """They are structural where both are."""
+    program = assemble("f", [TYPES[2]] * 2, lambda x, y: [add_stacks(x, y)])
+    masked, flags = mask(program, (True, True), structural)
+    assert flags == (all(structural),) and masked is program
+
+
+def test_stacks_of_zeros_are_computed() -> None:
+    """What hands out a stack of zeros says how many there are; what sums them up is nothing."""
+
+    def f(n: Any, x: Any) -> list[Any]:
+        rows = assemble("rows", [INDEX, ITEM], lambda i, x: [x * 2.0])
+        (held,) = loop(rows, n, [x], [], [])
+        (total,) = loop(assemble("sum", [INDEX, ITEM, ITEM], lambda i, s, a: [s + a]), n, [], [zero(ITEM)], [held])
+        return [total, held]
+
+    without, flags = zeros(assemble("f", [INDEX, ITEM], f), (False, True))
+    total, held = evaluate(without, [np.int64(4)])
+    assert len(held) == 4 and not np.any(held.data) and not np.any(total) and not flags[1]
 
 
 @pytest.mark.parametrize("depth", TYPES)
