@@ -75,20 +75,20 @@ empty_p.decline("batch", "it has no operands")
 add_p = Primitive("stack_add", Traits(kind="program"), "x + y of stacks, one of which may be empty.")
 
 
-def _sum_of(x: Aval, y: Aval) -> Program:
+def _sum_of(stack: Stack) -> Program:
     """What it computes. How long the result is depends on the stacks: as one operation it is linear all the same."""
 
     def function(x: Any, y: Any) -> list[Any]:
         n = maximum(bind1(length_p, x), bind1(length_p, y))
-        body = assemble("add", [INDEX, x.aval.elem, y.aval.elem], lambda i, a, b: [accumulate(a, b)])
+        body = assemble("add", [INDEX, stack.elem, stack.elem], lambda i, a, b: [accumulate(a, b)])
         return list(loop(body, n, [], [], [x, y]))
 
-    return assemble("add", [x, y], function)
+    return assemble("add", [stack, stack], function)
 
 
 def add_stacks(x: Any, y: Any) -> Any:
     """x + y of stacks, one of which may be empty."""
-    return bind1(add_p, x, y, program=_sum_of(x.aval, y.aval))
+    return bind1(add_p, x, y, program=_sum_of(x.aval))
 
 
 def _add_jvp(primal: Any, primals: Any, tangents: Any, *, program: Program) -> Any:

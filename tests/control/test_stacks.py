@@ -156,6 +156,12 @@ def test_derivatives_of_a_sum_of_stacks(depth: int, moving: tuple[bool, bool]) -
     assert flags == (True, True) and plain(x_bar) == plain(y_bar) == plain(z)
 
 
+def test_a_sum_of_stacks_with_its_own_program_is_the_same() -> None:
+    (e,) = assemble("f", [TYPES[1]] * 2, lambda x, y: [add_stacks(x, y)]).equations
+    links = e.primitive.links(e.params)  # type: ignore[misc]
+    assert links.rebuild(links.bodies, (True, True), (True,)) == e.params and links.bodies[0].out_avals == (TYPES[1],)
+
+
 @pytest.mark.parametrize("structural", [(True, True), (True, False), (False, True), (False, False)])
 def test_zeros_of_a_sum_of_stacks(structural: tuple[bool, bool]) -> None:
     """They are structural where both are."""

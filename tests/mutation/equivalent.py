@@ -96,5 +96,9 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "control/checkpoint.py:barrier",
         "bind(barrier_p, *args) if args else ()  →  bind(barrier_p, *args)",
     ): "a barrier of nothing has no results and does nothing",
+    (
+        "control/rows.py:add_stacks",
+        "bind1(add_p, x, y, program=_sum_of(x.aval))  →  bind1(add_p, y, x, program=_sum_of(x.aval))",
+    ): "x + y is y + x",
 }
 """(file:function, before  →  after), or (primitive.slot, fault): why it is no fault."""
