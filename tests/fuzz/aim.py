@@ -99,7 +99,8 @@ def wanted(seed: int, tried: dict[Cell, int], known: Known) -> Case:
         case = aimed(r, seed + k * APART, cell, known)
         recipe = case.recipe
         try:
-            if (why_not(cell, IMPOSSIBLE) or holds(recipe, cell)) and equations(trace(recipe)) <= LARGE:
+            most = LARGE if cell[1] in ("jvp", "vjp") else 4 * LARGE  # others are compared without their derivatives
+            if (why_not(cell, IMPOSSIBLE) or holds(recipe, cell)) and equations(trace(recipe)) <= most:
                 return case
         except Exception:  # a program that cannot be traced is what is looked for
             return case
