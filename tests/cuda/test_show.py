@@ -69,8 +69,16 @@ def test_exact_programs_are_not_contracted() -> None:
 
 
 def test_a_dtype_without_form_is_named() -> None:
-    with pytest.raises(UnsupportedError, match="add of float16 has no CUDA form yet"):
-        fg.show(lambda x: x + 1, X.astype(np.float16), stage="ptx")
+    f, x = lambda x: x + 1, X.astype(np.float16)
+    for look in (
+        lambda: fg.show(f, x, stage="ptx"),
+        lambda: fg.show(f, x, stage="cubin"),
+        lambda: fg.jit(f, device="cuda").lower(x).as_text("ptx"),
+    ):
+        with pytest.raises(UnsupportedError, match="add of float16 has no CUDA form yet") as e:
+            look()
+        assert e.value.hint == "the CPU runs it: stage='kernels' shows how"
+    assert "add" in fg.show(f, x, stage="kernels")
 
 
 def test_a_jitted_function_for_a_device_and_its_stages() -> None:
