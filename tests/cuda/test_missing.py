@@ -23,6 +23,7 @@ X = np.linspace(0.0, 1.0, 5)
 ASKS = (
     lambda: fg.jit(lambda x: x + 1, device="cuda")(X),
     lambda: fg.device_put(X, "cuda"),
+    lambda: fg.devices("cuda"),
     lambda: fg.grad(lambda x: np.sum(fg.jit(np.sin, device="cuda")(x)))(X),
 )
 
