@@ -94,7 +94,17 @@ _SYMBOLS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/", np.
 # -- functions
 
 _VALUES = "the shape of its result depends on values; where(condition, x, y) keeps the shape"
+SORTED = "x[fg.pure_callback(np.argsort, fg.ShapeDtypeStruct(x.shape, int), fg.stop_gradient(x))]"
+"""What to write for a sorted vector on the CPU; it has derivatives of any order, as its values are only taken."""
+_SORTED = f"{SORTED} is a sorted vector x"
+_FOUND = "np.sum(x[:, None] < values, axis=0) is searchsorted(x, values)"
+_ORDERED = (
+    np.sort, np.argsort, np.lexsort, np.partition, np.argpartition, np.median, np.percentile, np.quantile,
+    np.nanmedian, np.nanpercentile, np.nanquantile,
+)  # fmt: skip
 _HINTS: dict[Any, str] = {
+    **dict.fromkeys(_ORDERED, _SORTED),
+    np.searchsorted: _FOUND,
     np.nonzero: _VALUES,
     np.flatnonzero: _VALUES,
     np.argwhere: _VALUES,
@@ -240,16 +250,16 @@ _METHODS: dict[str, Any] = {
     "to_device": _to_device,
     "nonzero": _unsupported("nonzero", "and the shape of the result depends on values", "where(condition, x, y)"),
     "compress": _unsupported("compress", "and the shape of the result depends on values", "where(condition, x, y)"),
-    "sort": _unsupported("sort", "and sorting it is not supported"),
-    "partition": _unsupported("partition", "and sorting it is not supported"),
+    "sort": _unsupported("sort", "and sorting it is not supported", _SORTED),
+    "partition": _unsupported("partition", "and sorting it is not supported", _SORTED),
     "fill": _in_place("fill", "x = full_like(x, value)"),
     "put": _in_place("put", _CHANGE),
     "itemset": _in_place("itemset", _CHANGE),
     "resize": _in_place("resize", "x = x.reshape(...)"),
     "setfield": _in_place("setfield", _CHANGE),
-    "argsort": _unsupported("argsort", "and sorting it is not supported"),
-    "argpartition": _unsupported("argpartition", "and sorting it is not supported"),
-    "searchsorted": _unsupported("searchsorted", "and searching it is not supported"),
+    "argsort": _unsupported("argsort", "and sorting it is not supported", _SORTED),
+    "argpartition": _unsupported("argpartition", "and sorting it is not supported", _SORTED),
+    "searchsorted": _unsupported("searchsorted", "and searching it is not supported", _FOUND),
     "view": _unsupported("view", "and its bytes are not known", "x.astype(dtype) converts the values"),
     "getfield": _unsupported("getfield", "and its bytes are not known"),
     "byteswap": _unsupported("byteswap", "and its bytes are not known"),
@@ -311,5 +321,6 @@ def read_only() -> dict[str, Callable[[Any], Any]]:
 
 def install() -> None:
     """Put operators, methods and protocols on `Tracer`, and `.at` on `Array`."""
-    operators.install({**operators.operators(), **_METHODS, **matrix_products(), **_PROPERTIES})
+    here = {"block_until_ready": _same}  # not of `supported`: an array on a device waits
+    operators.install({**operators.operators(), **_METHODS, **matrix_products(), **_PROPERTIES, **here})
     _at[:] = [updates.At]

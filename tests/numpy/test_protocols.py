@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad.base.errors import AssignmentError, FuncgradError, TracerArrayConversionError, UnsupportedError
 from funcgrad.core.check import check
 from funcgrad.core.evaluate import run
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Trace, Tracer
+from funcgrad.numpy.methods import SORTED
 from tests.numpy.routes import assert_same, traced
 from tests.numpy.samples import array
 
@@ -97,6 +99,41 @@ def test_functions_that_are_refused(x: Any) -> None:
         np.array([x, x])
 
 
+def test_sorting_is_refused_with_what_can_be_written_instead(x: Any) -> None:
+    for call in (
+        np.sort, np.argsort, np.median, np.lexsort, lambda x: np.partition(x, 1), lambda x: np.quantile(x, 0.5),
+        lambda x: x.sort(), lambda x: x.argsort(),
+    ):  # fmt: skip
+        with pytest.raises(UnsupportedError, match="not supported") as caught:
+            call(x[0])
+        assert caught.value.hint == f"{SORTED} is a sorted vector x"
+
+
+def test_what_is_written_for_sorting_has_all_derivatives() -> None:
+    taken = lambda x: eval(SORTED, {"np": np, "fg": fg, "x": x})
+    weighted = lambda x: np.sum(taken(x) ** 2 * np.arange(4.0))
+    v = np.array([[3.0, -1.0, 2.0, 0.5], [0.0, 4.0, 1.0, -2.0]])
+    rank = np.argsort(np.argsort(v))
+    for f in (fg.vmap(taken), fg.jit(fg.vmap(taken))):
+        assert f(v).tolist() == np.sort(v).tolist()
+    for f in (fg.vmap(fg.grad(weighted)), fg.jit(fg.vmap(fg.grad(weighted)))):
+        assert f(v).tolist() == (2 * v * rank).tolist()
+    assert fg.hessian(weighted)(v[0]).tolist() == np.diag(2.0 * rank[0]).tolist()
+    assert taken(np.array([np.nan, 1.0, -0.0, 0.0])).tolist()[:3] == [0.0, 0.0, 1.0]
+
+
+def test_searching_is_refused_with_what_can_be_written_instead() -> None:
+    ordered, values = np.array([0.0, 1.0, 1.0, 2.0]), np.array([-1.0, 0.0, 1.0, 1.5, 2.0, 3.0])
+    for call in (np.searchsorted, lambda x, values: x.searchsorted(values)):
+        with pytest.raises(UnsupportedError, match="not supported") as caught:
+            fg.jit(call)(ordered, values)
+        assert caught.value.hint is not None
+        written = caught.value.hint.partition(" is ")[0]
+        f = eval(f"lambda x, values: {written}", {"np": np})
+        found = fg.jit(f)(ordered, values)
+        assert found.tolist() == np.searchsorted(ordered, values).tolist()
+
+
 def test_arguments_beside_tracers_are_accepted(x: Any) -> None:
     out = np.concatenate([np.ones((2, 3)), x, [[1, 2, 3]]])
     assert out.shape == (5, 3)
@@ -158,6 +195,14 @@ def test_methods_that_change_in_place(x: Any, name: str) -> None:
 def test_methods_that_are_refused(x: Any, name: str) -> None:
     with pytest.raises(UnsupportedError, match=rf"{name}: x: f64\[2,3\] is traced"):
         getattr(x, name)()
+
+
+def test_all_arrays_can_be_waited_for() -> None:
+    y = fg.jit(np.sin)(X)
+    assert type(y) is fg.Array and y.block_until_ready() is y
+    norm = lambda x: np.sum(np.sin(x).block_until_ready() ** 2)
+    for f in (norm, fg.jit(norm)):
+        np.testing.assert_allclose(fg.grad(f)(X), 2 * np.sin(X) * np.cos(X), rtol=1e-14)
 
 
 def test_attributes(x: Any) -> None:
