@@ -314,8 +314,9 @@ def test_a_gpu_through_cupy(installed: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_gpu_that_is_too_old(installed: Any) -> None:
     installed(FakeCupy(count=3))
-    with pytest.raises(DeviceError, match=r"cuda:2 \(Fake 2\) is sm_70: funcgrad needs a GPU of sm_75 or later"):
+    with pytest.raises(DeviceError, match=r"cuda:2 \(Fake 2\) is sm_70: funcgrad needs a GPU of sm_75 or later") as e:
         fg.device_put(X, "cuda:2")
+    assert e.value.hint is not None and e.value.hint.startswith("device 'cpu', or another of fg.devices()")
 
 
 def test_machine_code_goes_to_the_driver(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,15 @@ def test_the_page_runs_with_a_gpu(gpu: Any, tmp_path: Path) -> None:
     launched = len(gpu.launched)
     check((DOCS / "cuda.md").read_text("utf-8"), tmp_path)
     assert len(gpu.launched) > launched
+
+
+def test_each_block_of_the_page_runs_alone(gpu: Any, tmp_path: Path) -> None:
+    page = (DOCS / "cuda.md").read_text("utf-8")
+    alone = re.findall(r"```python[^`]*```\n(?:\n```text[^`]*```\n)?", page)
+    assert len(alone) == page.count("```python") >= 6
+    for number, block in enumerate(alone):
+        (tmp_path / str(number)).mkdir()
+        check(block, tmp_path / str(number))
 
 
 @needs_ptxas

@@ -70,7 +70,7 @@ def _opened(index: int) -> Device:
     if int(device.arch[3:]) < ARCHS[0]:
         raise _missing(
             f"cuda:{index} ({device.title}) is {device.arch}: funcgrad needs a GPU of sm_{ARCHS[0]} or later",
-            "jit without device=",
+            "device 'cpu', or another of fg.devices()",
         )
     return device
 
