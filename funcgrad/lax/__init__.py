@@ -6,7 +6,6 @@ import funcgrad.numpy as _numpy
 from funcgrad.lax.branches import cond, switch
 from funcgrad.lax.loops import fori_loop, map, scan, while_loop
 from funcgrad.lax.prefix import associative_scan, cumlogsumexp, cummax, cummin, cumprod, cumsum
-from funcgrad.numpy.methods import SORTED as _SORTED
 
 _INSTEAD = {
     "clamp": "np.clip(x, low, high)",
@@ -19,7 +18,6 @@ _INSTEAD = {
     "iota": "np.arange(n)",
     "rsqrt": "1 / np.sqrt(x)",
     "select": "np.where(condition, a, b)",
-    "sort": _SORTED,
     "stop_gradient": "fg.stop_gradient(x)",
 }
 """What to write for functions of jax.lax that are not here."""

@@ -26,6 +26,7 @@ from funcgrad.numpy import (
     reductions,
     selection,
     shaping,
+    sorting,
     statistics,
     updates,
 )
@@ -94,16 +95,12 @@ _SYMBOLS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/", np.
 # -- functions
 
 _VALUES = "the shape of its result depends on values; where(condition, x, y) keeps the shape"
-SORTED = "x[fg.pure_callback(np.argsort, fg.ShapeDtypeStruct(x.shape, int), fg.stop_gradient(x))]"
-"""What to write for a sorted vector on the CPU; it has derivatives of any order, as its values are only taken."""
-_SORTED = f"{SORTED} is a sorted vector x"
 _FOUND = "np.sum(x[:, None] < values, axis=0) is searchsorted(x, values)"
-_ORDERED = (
-    np.sort, np.argsort, np.lexsort, np.partition, np.argpartition, np.median, np.percentile, np.quantile,
-    np.nanmedian, np.nanpercentile, np.nanquantile,
-)  # fmt: skip
+_SORTS = (np.median, np.percentile, np.quantile, np.nanmedian, np.nanpercentile, np.nanquantile, np.partition)
 _HINTS: dict[Any, str] = {
-    **dict.fromkeys(_ORDERED, _SORTED),
+    **dict.fromkeys(_SORTS, "np.sort(x) is there: take elements of what it returns"),
+    np.argpartition: "np.argsort(x)",
+    np.lexsort: "np.argsort(x) orders by one key",
     np.searchsorted: _FOUND,
     np.nonzero: _VALUES,
     np.flatnonzero: _VALUES,
@@ -224,6 +221,7 @@ _METHODS: dict[str, Any] = {
     "all": reductions.all,
     "argmax": reductions.argmax,
     "argmin": reductions.argmin,
+    "argsort": sorting.argsort,
     "cumsum": reductions.cumsum,
     "cumprod": reductions.cumprod,
     "mean": statistics.mean,
@@ -250,15 +248,14 @@ _METHODS: dict[str, Any] = {
     "to_device": _to_device,
     "nonzero": _unsupported("nonzero", "and the shape of the result depends on values", "where(condition, x, y)"),
     "compress": _unsupported("compress", "and the shape of the result depends on values", "where(condition, x, y)"),
-    "sort": _unsupported("sort", "and sorting it is not supported", _SORTED),
-    "partition": _unsupported("partition", "and sorting it is not supported", _SORTED),
+    "sort": _in_place("sort", "x = np.sort(x)"),
+    "partition": _in_place("partition", "x = np.sort(x)"),
     "fill": _in_place("fill", "x = full_like(x, value)"),
     "put": _in_place("put", _CHANGE),
     "itemset": _in_place("itemset", _CHANGE),
     "resize": _in_place("resize", "x = x.reshape(...)"),
     "setfield": _in_place("setfield", _CHANGE),
-    "argsort": _unsupported("argsort", "and sorting it is not supported", _SORTED),
-    "argpartition": _unsupported("argpartition", "and sorting it is not supported", _SORTED),
+    "argpartition": _unsupported("argpartition", "and partitions are not supported", "np.argsort(x)"),
     "searchsorted": _unsupported("searchsorted", "and searching it is not supported", _FOUND),
     "view": _unsupported("view", "and its bytes are not known", "x.astype(dtype) converts the values"),
     "getfield": _unsupported("getfield", "and its bytes are not known"),
