@@ -16,7 +16,7 @@ from funcgrad.numpy.operands import array, normalize_axis, public
 from funcgrad.ops.broadcasting import move_axis, reshape
 from funcgrad.ops.indexing import in_order, stable_order
 
-_KINDS = (None, "quicksort", "mergesort", "heapsort", "stable")
+_KINDS = ("quicksort", "mergesort", "heapsort", "stable")
 
 
 def _lines(name: str, a: Any, axis: int | None, kind: str | None, order: None) -> tuple[Any, int]:
@@ -24,8 +24,8 @@ def _lines(name: str, a: Any, axis: int | None, kind: str | None, order: None) -
     x = array(a, name)
     if x.dtype.kind == "c":
         raise DtypeError(f"{name}: complex numbers are not ordered, got {describe(x)}")
-    if kind not in _KINDS:
-        raise ParameterError(f"{name}: kind is {', '.join(map(repr, _KINDS[1:]))} or None, got {printed(kind)}")
+    if kind is not None and not (isinstance(kind, str) and kind in _KINDS):
+        raise ParameterError(f"{name}: kind is {', '.join(map(repr, _KINDS))} or None, got {printed(kind)}")
     if order is not None:
         raise ParameterError(f"{name}: order= is for arrays with fields")
     if axis is None:

@@ -151,6 +151,12 @@ def test_an_array_that_is_gone_is_no_array() -> None:
             use()
 
 
+def test_its_class_is_not_called() -> None:
+    with pytest.raises(ArgumentError, match="DeviceArray is not called to make one") as e:
+        DeviceArray(X, X, X)
+    assert e.value.hint == "fg.device_put(x, 'cuda')"
+
+
 def test_how_it_reads() -> None:
     assert repr(put(np.array([1.0, 2.5]))) == "DeviceArray([1. , 2.5], device='cuda:0')"
     assert repr(put(np.int32(3))) == "DeviceArray(3, dtype=int32, device='cuda:0')"
