@@ -1,4 +1,4 @@
-"""What a GPU makes of funcgrad: ``python benchmarks/gpu.py [--device cuda] [--out FOLDER] [--small]``.
+"""What a GPU makes of funcgrad: ``python benchmarks/gpu.py``; without a GPU ``python benchmarks/gpu.py --dry-run``.
 
 One script for a machine with a GPU, of at most eight minutes. Its sections stand alone: what fails in one is written
 down, and the next begins.
@@ -11,21 +11,25 @@ down, and the next begins.
 * launches: what a call costs that does next to nothing;
 * anchors: the same with JAX, PyTorch and CuPy, where they are installed.
 
-The results are written as ``gpu.json`` and ``gpu.md``. ``--small`` takes sizes with which an interpreter of
-PTX can do it; the times it prints mean nothing, and it says so.
+The results are written as ``gpu.json`` and ``gpu.md``. ``--small`` takes sizes that are done in seconds; the times
+then mean nothing, and the report says so. ``--dry-run`` is that in the interpreter of PTX of the tests, which takes ten
+seconds. The status is 0 if all is right, 1 if something is wrong, and 2 if nothing ran: no GPU, or odd arguments.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib.util
 import inspect
 import json
 import platform
+import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -182,6 +186,8 @@ def programs(b: Bench) -> list[Row]:
 
 def digits(b: Bench) -> list[Row]:
     """The training step of the demo: its losses on both sides."""
+    if importlib.util.find_spec("sklearn") is None:
+        return [{"steps": "not run: it needs scikit-learn"}]
     from sklearn.datasets import load_digits
 
     from funcgrad.demo import mlp
@@ -352,18 +358,76 @@ def wrong(found: dict[str, Any]) -> list[str]:
     return bad
 
 
+# -- the command
+
+
+@contextmanager
+def interpreter(device: str) -> Iterator[None]:
+    """An interpreter of PTX is the GPU of that name."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from funcgrad.lowering.cuda.device import forget, register
+    from tests.cuda.interpreted import Interpreted
+
+    gpu = Interpreted(int(device.partition(":")[2] or 0))
+    register(gpu)
+    try:
+        yield
+    finally:
+        forget(gpu.name)
+        sys.path.pop(0)
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """What was asked for; odd arguments end the script with a message."""
+    lines = [f"  {name:13}{inspect.getdoc(f)}" for name, f in SECTIONS.items()]
+    parser = argparse.ArgumentParser(
+        description="What a GPU makes of funcgrad: is it right, and how fast. At most eight minutes.",
+        epilog="\n".join(["sections:", *lines]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", default="cuda", help="the GPU: cuda (the first, by default), cuda:1 …")
+    parser.add_argument(
+        "--out", type=Path, default=Path(), metavar="FOLDER", help="where gpu.json and gpu.md go; by default here"
+    )
+    parser.add_argument("--small", action="store_true", help="small sizes: seconds, but the times mean nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="small sizes in an interpreter of PTX: needs no GPU, driver or CuPy"
+    )
+    parser.add_argument("sections", nargs="*", metavar="section", help="those to run; by default all, see below")
+    given = parser.parse_args(argv)
+    if not re.fullmatch(r"cuda(:[0-9]{1,9})?", given.device):
+        parser.error(
+            f"--device is a GPU, cuda or cuda:1 …, got {given.device!r}; what it does is compared with the CPU"
+        )
+    for name in given.sections:
+        if name not in SECTIONS:
+            near = difflib.get_close_matches(name, SECTIONS, 1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            parser.error(f"there is no section {name!r}; {meant}sections are {', '.join(SECTIONS)}")
+    try:
+        given.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {given.out}: {error.strerror}")
+    return given
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, write, and say what was wrong: the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--out", type=Path, default=Path())
-    parser.add_argument("--small", action="store_true", help="a dry run")
-    parser.add_argument("sections", nargs="*", help=f"some of {', '.join(SECTIONS)}")
-    given = parser.parse_args(argv)
-    found = run(Bench(given.device, given.small), given.sections or list(SECTIONS))
-    given.out.mkdir(parents=True, exist_ok=True)
+    given = arguments(argv)
+    small = given.small or given.dry_run
+    with interpreter(given.device) if given.dry_run else nullcontext():
+        try:
+            fg.device_put(0.0, given.device)
+        except fg.errors.DeviceError as error:
+            print(
+                f"nothing was run: {error.message}\n  {error.hint}\n"
+                "  --dry-run runs all of this without a GPU, in an interpreter",
+                file=sys.stderr,
+            )
+            return 2
+        found = run(Bench(given.device, small), given.sections or list(SECTIONS))
     (given.out / "gpu.json").write_text(json.dumps(found, indent=1, default=str))
-    (given.out / "gpu.md").write_text(markdown(found, given.small))
+    (given.out / "gpu.md").write_text(markdown(found, small))
     bad = wrong(found)
     print("\n".join(["all is right" if not bad else "wrong:", *bad]))
     return int(bool(bad))

@@ -19,10 +19,13 @@ from funcgrad.api.placement import device_name, to_device, to_host
 from funcgrad.api.tracing import boundary, results
 from funcgrad.base import tree
 from funcgrad.base.errors import (
+    ArgumentError,
     AssignmentError,
     ConcretizationTypeError,
     FuncgradError,
+    ParameterError,
     TracerIntegerConversionError,
+    printed,
 )
 from funcgrad.base.source import user_source
 from funcgrad.core.device_array import DeviceArray
@@ -57,8 +60,21 @@ class Device:
         return f"Device({self.name!r}, {self.title!r}, {self.arch!r}, {self.memory / 2**30:.1f} GiB)"
 
 
-def devices() -> list[Device]:
-    """The devices of this machine: the CPU, then the GPUs that CuPy finds. It never raises; `jit` says what is missing.
+@boundary
+def devices(kind: str | None = None) -> list[Device]:
+    """The devices of this machine: the CPU, then the GPUs that CuPy finds.
+
+    Parameters
+    ----------
+    kind
+        ``"cpu"`` or ``"cuda"``: those alone, of which there is at least one. By default all; that never raises.
+
+    Raises
+    ------
+    DeviceError
+        GPUs were asked for, and there is none; says what is missing.
+    ParameterError
+        No such kind.
 
     Examples
     --------
@@ -66,17 +82,25 @@ def devices() -> list[Device]:
     >>> fg.devices()[0].name
     'cpu'
     """
-    return [Device(d.name, d.title, d.arch, d.memory) for placed in DEVICES.values() for d in placed.devices()]
+    if kind is not None and (not isinstance(kind, str) or kind not in DEVICES):
+        raise ParameterError(
+            f"devices: kind is {' or '.join(map(repr, DEVICES))}, got {printed(kind)}", hint="fg.devices() has all"
+        )
+    chosen = list(DEVICES) if kind is None else [kind]
+    found = [Device(d.name, d.title, d.arch, d.memory) for k in chosen for d in DEVICES[k].devices()]
+    if not found:
+        DEVICES[chosen[0]].device(f"{kind}:0")  # raises
+    return found
 
 
 @boundary
-def device_put(x: Any, device: Any) -> Any:
+def device_put(x: Any, device: Any = None) -> Any:
     """`x`, a pytree of arrays and numbers, with every leaf on `device`.
 
     Parameters
     ----------
     device
-        ``"cuda"``, ``"cuda:1"``, ``"cpu"``, or one of `devices`.
+        ``"cuda"``, ``"cuda:1"``, ``"cpu"``, or one of `devices`. It has to be said: there is no default.
 
     Returns
     -------
@@ -90,7 +114,12 @@ def device_put(x: Any, device: Any) -> Any:
     DeviceError
         The device is not there; says what is missing.
     """
-    name = device_name(device, "device_put") or "cpu"
+    name = device_name(device, "device_put")
+    if name is None:
+        raise ArgumentError(
+            "device_put: no device was given; it is 'cpu', 'cuda', 'cuda:1' …, or one of funcgrad.devices()",
+            hint="fg.device_put(x, 'cuda'); functions for the CPU take arrays as they are",
+        )
     leaves, treedef = tree.flatten(x)
     there = [to_device(leaf, name) for leaf in leaves]
     if name == "cpu":
@@ -100,7 +129,7 @@ def device_put(x: Any, device: Any) -> Any:
 
 @boundary
 def device_get(x: Any) -> Any:
-    """`x`, a pytree, with every `DeviceArray` copied to ordinary memory, as a plain ndarray."""
+    """`x`, a pytree, with every array on a GPU, also of another library, copied to ordinary memory, as an ndarray."""
     leaves, treedef = tree.flatten(x)
     return tree.unflatten(treedef, [to_host(leaf) for leaf in leaves])
 

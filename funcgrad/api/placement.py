@@ -13,7 +13,7 @@ from funcgrad.core.device_array import DeviceArray, placed
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Tracer
 from funcgrad.lowering import DEVICES
-from funcgrad.numpy.operands import array
+from funcgrad.numpy.operands import array, on_gpu
 
 ALIGNED = 16  # bytes: what kernels count on
 KDLCPU = 1  # DLPack's name of ordinary memory
@@ -41,7 +41,9 @@ def taken(x: Any, device: str) -> Any:
     """An argument as it goes to a device: arrays of other libraries become a `DeviceArray` that uses their memory."""
     if isinstance(x, DeviceArray | Tracer | np.ndarray | np.generic) or not _foreign(x):
         return x
-    return adopted(x, device_named(device)) if device != "cpu" else np.from_dlpack(x)
+    if device != "cpu":
+        return adopted(x, device_named(device))
+    return to_host(x) if on_gpu(x) else np.from_dlpack(x)
 
 
 def _foreign(x: Any) -> bool:
@@ -49,8 +51,13 @@ def _foreign(x: Any) -> bool:
 
 
 def to_host(x: Any) -> Any:
-    """A `DeviceArray` copied to ordinary memory; anything else as it is."""
-    return x.to_host() if type(x) is DeviceArray else x
+    """An array on a GPU, also of another library, copied to ordinary memory; anything else as it is."""
+    if type(x) is DeviceArray:
+        return x.to_host()
+    if isinstance(x, Tracer | np.ndarray | np.generic) or not (_foreign(x) and on_gpu(x)):
+        return x
+    index = x.__dlpack_device__()[1] if hasattr(x, "__dlpack_device__") else 0
+    return adopted(x, device_named(f"cuda:{index}")).to_host()
 
 
 def to_device(x: Any, name: str) -> Any:

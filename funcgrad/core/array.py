@@ -65,7 +65,8 @@ class _ArrayType(type):
 class Array(np.ndarray, metaclass=_ArrayType):
     """A numpy.ndarray with functional updates, ``x.at[i].set(v)``.
 
-    All of ndarray's methods work and do what they do there. Scalars (shape ``()``) also round and hash.
+    All of ndarray's methods work and do what they do there; ``x.block_until_ready()`` is x. Scalars
+    (shape ``()``) also round and hash.
     It pickles as a plain ndarray. While tracing, ``isinstance(x, funcgrad.Array)`` is true for tracers too.
     """
 
@@ -75,6 +76,10 @@ class Array(np.ndarray, metaclass=_ArrayType):
     def at(self) -> Any:
         """Functional updates: ``x.at[i].set(v)`` returns a changed copy. See `funcgrad.numpy`."""
         return _at[0](self)
+
+    def block_until_ready(self) -> Array:
+        """The array, which is computed already; one on a GPU waits here, so that code for both places can call it."""
+        return self
 
     def __round__(self, ndigits: int | None = None) -> Any:
         return round(self.item(), ndigits) if ndigits is not None else round(self.item())

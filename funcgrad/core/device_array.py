@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.base.errors import DeviceError
+from funcgrad.base.errors import ArgumentError, DeviceError
 from funcgrad.core.array import _immutable
 from funcgrad.core.ir import Aval, Equation, Program, Stack, Typed, Var, make_aval, static_key
 from funcgrad.core.primitive import Primitive
@@ -31,6 +31,8 @@ class DeviceArray(Typed):
     __slots__ = ("__weakref__", "_memory", "aval", "place")
 
     def __init__(self, place: Any, memory: Any, aval: Aval) -> None:
+        if type(aval) is not Aval:
+            raise ArgumentError("DeviceArray is not called to make one", hint="fg.device_put(x, 'cuda')")
         self.place = place
         self._memory = memory
         self.aval = aval

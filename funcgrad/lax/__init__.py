@@ -1,7 +1,8 @@
 """Loops and branches as one operation each: they trace once, run natively, and differentiate in both directions."""
 
-import numpy as _numpy
+import numpy as _np
 
+import funcgrad.numpy as _numpy
 from funcgrad.lax.branches import cond, switch
 from funcgrad.lax.loops import fori_loop, map, scan, while_loop
 from funcgrad.lax.prefix import associative_scan, cumlogsumexp, cummax, cummin, cumprod, cumsum
@@ -25,8 +26,10 @@ _INSTEAD = {
 def __getattr__(name: str) -> object:
     if name in _INSTEAD:
         raise AttributeError(f"funcgrad.lax has no {name}; write {_INSTEAD[name]}")
-    if not name.startswith("_") and callable(getattr(_numpy, name, None)):
-        raise AttributeError(f"funcgrad.lax has no {name}; write np.{name}")
+    if not name.startswith("_") and callable(getattr(_np, name, None)):
+        if name in _numpy.__all__:
+            raise AttributeError(f"funcgrad.lax has no {name}; write np.{name}")
+        raise AttributeError(f"funcgrad.lax has no {name}, nor has funcgrad.numpy; np.{name} takes plain arrays only")
     raise AttributeError(f"module 'funcgrad.lax' has no attribute {name!r}")
 
 

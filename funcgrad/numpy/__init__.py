@@ -161,6 +161,7 @@ from funcgrad.numpy.shaping import (
     vsplit,
     vstack,
 )
+from funcgrad.numpy.sorting import argsort, sort
 from funcgrad.numpy.statistics import (
     average,
     logsumexp,

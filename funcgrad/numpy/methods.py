@@ -26,6 +26,7 @@ from funcgrad.numpy import (
     reductions,
     selection,
     shaping,
+    sorting,
     statistics,
     updates,
 )
@@ -94,7 +95,13 @@ _SYMBOLS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/", np.
 # -- functions
 
 _VALUES = "the shape of its result depends on values; where(condition, x, y) keeps the shape"
+_FOUND = "np.sum(x[:, None] < values, axis=0) is searchsorted(x, values)"
+_SORTS = (np.median, np.percentile, np.quantile, np.nanmedian, np.nanpercentile, np.nanquantile, np.partition)
 _HINTS: dict[Any, str] = {
+    **dict.fromkeys(_SORTS, "np.sort(x) is there: take elements of what it returns"),
+    np.argpartition: "np.argsort(x)",
+    np.lexsort: "np.argsort(x) orders by one key",
+    np.searchsorted: _FOUND,
     np.nonzero: _VALUES,
     np.flatnonzero: _VALUES,
     np.argwhere: _VALUES,
@@ -214,6 +221,7 @@ _METHODS: dict[str, Any] = {
     "all": reductions.all,
     "argmax": reductions.argmax,
     "argmin": reductions.argmin,
+    "argsort": sorting.argsort,
     "cumsum": reductions.cumsum,
     "cumprod": reductions.cumprod,
     "mean": statistics.mean,
@@ -240,16 +248,15 @@ _METHODS: dict[str, Any] = {
     "to_device": _to_device,
     "nonzero": _unsupported("nonzero", "and the shape of the result depends on values", "where(condition, x, y)"),
     "compress": _unsupported("compress", "and the shape of the result depends on values", "where(condition, x, y)"),
-    "sort": _unsupported("sort", "and sorting it is not supported"),
-    "partition": _unsupported("partition", "and sorting it is not supported"),
+    "sort": _in_place("sort", "x = np.sort(x)"),
+    "partition": _in_place("partition", "x = np.sort(x)"),
     "fill": _in_place("fill", "x = full_like(x, value)"),
     "put": _in_place("put", _CHANGE),
     "itemset": _in_place("itemset", _CHANGE),
     "resize": _in_place("resize", "x = x.reshape(...)"),
     "setfield": _in_place("setfield", _CHANGE),
-    "argsort": _unsupported("argsort", "and sorting it is not supported"),
-    "argpartition": _unsupported("argpartition", "and sorting it is not supported"),
-    "searchsorted": _unsupported("searchsorted", "and searching it is not supported"),
+    "argpartition": _unsupported("argpartition", "and partitions are not supported", "np.argsort(x)"),
+    "searchsorted": _unsupported("searchsorted", "and searching it is not supported", _FOUND),
     "view": _unsupported("view", "and its bytes are not known", "x.astype(dtype) converts the values"),
     "getfield": _unsupported("getfield", "and its bytes are not known"),
     "byteswap": _unsupported("byteswap", "and its bytes are not known"),
@@ -311,5 +318,6 @@ def read_only() -> dict[str, Callable[[Any], Any]]:
 
 def install() -> None:
     """Put operators, methods and protocols on `Tracer`, and `.at` on `Array`."""
-    operators.install({**operators.operators(), **_METHODS, **matrix_products(), **_PROPERTIES})
+    here = {"block_until_ready": _same}  # not of `supported`: an array on a device waits
+    operators.install({**operators.operators(), **_METHODS, **matrix_products(), **_PROPERTIES, **here})
     _at[:] = [updates.At]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -87,11 +88,42 @@ def operand(x: Any, name: str = "array") -> Any:
     if kind is DeviceArray:
         return x
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
-        return operand(np.asarray(x).copy(), name)
+        return operand(_copied(x, name), name)
+    if on_gpu(x):
+        raise _elsewhere(x, name)
     raise ArgumentError(
         f"{name}: expected an array or a number, got a {kind.__name__}: {printed(x)}"
         if x is not None
         else f"{name}: expected an array or a number, got None",
+    )
+
+
+def _copied(x: Any, name: str) -> Any:
+    """An array of another library as one of NumPy's."""
+    try:
+        return np.asarray(x).copy()
+    except Exception as error:
+        if not on_gpu(x):
+            raise
+        raise _elsewhere(x, name) from error
+
+
+KDLCUDA = 2  # DLPack's name of a GPU's memory
+
+
+def on_gpu(x: Any) -> bool:
+    """Whether an array of another library says that it is in the memory of a GPU."""
+    with suppress(Exception):  # one that is spread over devices has no place
+        if hasattr(type(x), "__dlpack_device__") and x.__dlpack_device__()[0] == KDLCUDA:
+            return True
+    return hasattr(type(x), "__cuda_array_interface__") and hasattr(x, "__cuda_array_interface__")
+
+
+def _elsewhere(x: Any, name: str) -> ArgumentError:
+    kind = f"{type(x).__module__}.{type(x).__qualname__}"
+    return ArgumentError(
+        f"{name}: a {kind} in the memory of a GPU, which is no array of NumPy or funcgrad",
+        hint="jit(f, device='cuda')(x) takes it, fg.device_put(x, 'cuda') too; fg.device_get(x) is a copy for the CPU",
     )
 
 

@@ -25,7 +25,7 @@ from funcgrad.ops.comparison import eq
 from funcgrad.ops.cumulative import attains, extend, linear_recurrence, previous, section
 from funcgrad.ops.extrema import maximum_p, minimum_p
 from funcgrad.ops.movement import convert, iota
-from funcgrad.ops.op import ALL, LINEAR, SMOOTH, Domain, Op, Operand, aval_of, constant, full_like, zeros_of
+from funcgrad.ops.op import ALL, LINEAR, ORDERED, SMOOTH, Domain, Op, Operand, aval_of, constant, full_like, zeros_of
 from funcgrad.ops.positions import (
     checked_positions,
     repeated,
@@ -391,7 +391,7 @@ scatter_mul_p.decline("transpose", "it is not linear")
 
 
 def stable_order(keys: Operand) -> Any:
-    """The positions that sort integers along the last axis, equal ones in order, as int64."""
+    """The positions that sort numbers along the last axis, equal ones in order, NaN last, as int64."""
     return bind1(stable_order_p, keys)
 
 
@@ -399,12 +399,21 @@ def _order_batch(size: int, args: Any, dims: Any) -> Any:
     return (bind1(stable_order_p, align(args[0], dims[0], 0, size)),), (0,)
 
 
-stable_order_p = Op(stable_order, Traits(exact=True, kind="sort"), dtypes="iu")
+stable_order_p = Op(stable_order, Traits(exact=True, kind="sort"), dtypes=ORDERED)
 stable_order_p.abstract = lambda keys: (make_aval(keys.shape, INT),)
 stable_order_p.evaluate = lambda keys: (np.argsort(keys, -1, kind="stable"),)
 stable_order_p.batch = _order_batch
 stable_order_p.def_no_derivative("its result is an integer")
 stable_order_p.decline("transpose", "its result is an integer")
+
+
+def in_order(x: Operand) -> Any:
+    """Each line along the last axis in the order of `stable_order`."""
+    order = stable_order(x)
+    shape = aval_of(order).shape
+    lines = [iota(shape, INT, k) for k in range(len(shape) - 1)]
+    return bind1(gather_p, x, *lines, order)  # at positions that are inside
+
 
 # -- scatter_min and scatter_max
 

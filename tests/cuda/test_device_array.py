@@ -49,14 +49,16 @@ EXPRESSIONS = {
     "updates": lambda x: (x.at[0].set(1.0), x.at[1, 2].add(x[0, 0]), x.at[:, 1].multiply(2), x.at[[0, 0]].add(1.0)),
     "methods": lambda x: (
         x.sum(), x.sum(axis=0), x.mean(axis=1), x.std(), x.max(0), x.argmin(), x.cumsum(axis=1), x.reshape(4, 3),
-        x.reshape((2, -1)), x.ravel(), x.transpose(1, 0), x.swapaxes(0, 1), x.astype("float32"), x.clip(-0.5, 0.5),
-        x.dot(X[0]), x.repeat(2, axis=0), x.take(N[0, :3], axis=1), x.trace(), x.any(), x.all(), x.prod(), x.squeeze(),
+        x.argsort(axis=0), x.reshape((2, -1)), x.ravel(), x.transpose(1, 0), x.swapaxes(0, 1), x.astype("float32"),
+        x.clip(-0.5, 0.5), x.dot(X[0]), x.repeat(2, axis=0), x.take(N[0, :3], axis=1), x.trace(), x.any(), x.all(),
+        x.prod(), x.squeeze(),
     ),
     "numpy": lambda x: (
         np.sin(x), np.add(1.0, x), np.add(X, x), np.maximum(x, 0), np.where(x > 0, x, 0.0), np.mean(x, axis=0),
         np.linalg.norm(x), np.concatenate([x, X]), np.stack([x, x], axis=1), np.add.reduce(x), np.zeros_like(x),
         np.einsum("ij,kj->ik", x, X), np.dot(x, X.T), np.isclose(x, X), np.multiply.outer(x[0], X[0]),
         np.expand_dims(x, 0), np.broadcast_to(x, (2, 3, 4)), np.full_like(x, 2.5), np.round(x, 1), np.var(x, ddof=1),
+        np.sort(x), np.sort(x, axis=0), np.argsort(x, axis=None),
     ),
     "several results": lambda x: (*np.modf(x), *np.meshgrid(x[0], x[1]), *np.broadcast_arrays(x, X[0])),
 }  # fmt: skip
@@ -149,6 +151,12 @@ def test_an_array_that_is_gone_is_no_array() -> None:
             use()
 
 
+def test_its_class_is_not_called() -> None:
+    with pytest.raises(ArgumentError, match="DeviceArray is not called to make one") as e:
+        DeviceArray(X, X, X)
+    assert e.value.hint == "fg.device_put(x, 'cuda')"
+
+
 def test_how_it_reads() -> None:
     assert repr(put(np.array([1.0, 2.5]))) == "DeviceArray([1. , 2.5], device='cuda:0')"
     assert repr(put(np.int32(3))) == "DeviceArray(3, dtype=int32, device='cuda:0')"
@@ -202,6 +210,10 @@ def test_trees_are_put_and_got(gpus: Any) -> None:
     assert fg.device_get(X) is X
     with pytest.raises(ParameterError, match="device_put: device is"):
         fg.device_put(X, "tpu")
+    for none in ((), (None,)):
+        with pytest.raises(ArgumentError, match="device_put: no device was given; it is 'cpu', 'cuda'") as e:
+            fg.device_put(X, *none)
+        assert e.value.hint is not None and e.value.hint.startswith("fg.device_put(x, 'cuda')")
 
 
 def test_layouts_and_byte_orders() -> None:
@@ -222,6 +234,10 @@ def test_devices(gpus: Any) -> None:
     assert found[0].memory > 2**28 and found[0].arch and found[1].arch == "sm_80"
     assert repr(found[1]) == "Device('cuda:0', 'interpreter of PTX', 'sm_80', 1.0 GiB)"
     assert fg.jit(np.sin, device=found[2])(X).device == "cuda:1"
+    assert fg.devices("cpu") == found[:1] and fg.devices("cuda") == found[1:]
+    for kind in ("gpu", "cuda:0", "", 0, found[0], ["cuda"]):
+        with pytest.raises(ParameterError, match="devices: kind is 'cpu' or 'cuda', got"):
+            fg.devices(kind)
 
 
 # -- arrays of other libraries
@@ -240,6 +256,64 @@ def test_other_layouts_are_copied(gpu: Any, change: Any) -> None:
     there = put(Borrowed(gpu, X, change))
     np.testing.assert_array_equal(np.asarray(there), change(X))
     assert there.address % 16 == 0
+
+
+class OnGpu(Borrowed):
+    """As CuPy's: NumPy does not get it."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
+
+
+class OnSecondGpu(OnGpu):
+    """As that of a library with DLPack alone."""
+
+    __cuda_array_interface__ = property()  # no attribute
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        raise AssertionError
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 1
+
+
+@pytest.mark.parametrize("kind", [Borrowed, OnGpu, OnSecondGpu])
+def test_code_for_the_cpu_says_that_an_array_is_on_a_gpu(gpu: Any, kind: Any) -> None:
+    x = kind(gpu, X)
+    for use in (
+        lambda: fg.jit(lambda x: x * 2)(x),
+        lambda: fg.jit(lambda x: x * 2, lowering="numba")(x),
+        lambda: fg.jit(lambda a, x: a * 2)(put(X), x),
+        lambda: fg.grad(lambda x: np.sum(x))(x),
+        lambda: fg.vmap(np.sin)(x),
+        lambda: fg.numpy.sin(x),
+        lambda: fg.jit(lambda y: fg.numpy.add(y, x))(X),
+        lambda: fg.numpy.add(put(X), x),
+    ):
+        with pytest.raises(ArgumentError, match=f"{kind.__name__} in the memory of a GPU") as e:
+            use()
+        assert e.value.hint is not None
+        assert "jit(f, device='cuda')" in e.value.hint and "fg.device_get(x)" in e.value.hint
+
+
+@pytest.mark.parametrize("kind", [Borrowed, OnGpu])
+def test_an_array_of_another_library_comes_back(gpu: Any, kind: Any) -> None:
+    for change in (lambda x: x, lambda x: x.T, lambda x: x[::-1, ::2]):
+        x = kind(gpu, X, change)
+        (back,) = fg.device_get((x,))
+        assert type(back) is np.ndarray and back.tolist() == change(X).tolist()
+        assert type(fg.device_put(x, "cpu")) is fg.Array and fg.device_put(x, "cpu").tolist() == change(X).tolist()
+        here = fg.jit(lambda x: x * 2, device="cpu")(x)
+        assert type(here) is fg.Array and here.tolist() == (change(X) * 2).tolist()
+
+
+def test_an_error_of_another_librarys_array_stays() -> None:
+    class Broken:
+        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fg.jit(lambda x: x * 2)(Broken())
 
 
 def test_dlpack(gpu: Any) -> None:
@@ -280,7 +354,7 @@ def test_loops_of_values() -> None:
 
 
 def test_functions_that_are_not_there_say_so() -> None:
-    for call in (np.sort, np.unique, np.fft.fft):
+    for call in (np.median, np.unique, np.fft.fft):
         with pytest.raises(UnsupportedError, match="is not supported on cuda:0") as e:
             call(put(X))
         assert "np.asarray(x)" in str(e.value)

@@ -370,6 +370,12 @@ def test_operations_without_a_form_name_themselves_and_the_line() -> None:
         with pytest.raises(UnsupportedError, match=f"{name}.* has no CUDA form yet") as e:
             fg.jit(f, device="cuda")(X)
         assert e.value.source is not None and "lambda x" in e.value.source.text
+        assert e.value.hint == "the CPU runs it: jit without device=, and fg.device_get(x) for arrays that lie on a GPU"
+        y = fg.device_put(X, "cuda")
+        with pytest.raises(UnsupportedError, match=f"{name}.* has no CUDA form yet") as e:
+            fg.jit(f)(y)
+        assert e.value.hint is not None and "fg.device_get(x)" in e.value.hint
+        same(fg.jit(f)(fg.device_get(y)), f(X))
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:٣", "cpu:1", 0, "CUDA"])

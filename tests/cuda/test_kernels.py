@@ -188,6 +188,21 @@ def test_sorts(n: int, arch: str) -> None:
 
 
 @on_every_arch
+@pytest.mark.parametrize("n", [12, 300, 1031])
+def test_sorts_of_floats_have_nan_last(n: int, arch: str) -> None:
+    some = np.array([3.0, np.nan, -0.0, 0.0, 1.0, -np.inf, np.nan, 0.5, np.inf, -2.0])
+    for dtype in ("float64", "float32", "bool"):
+        x = rng.choice(some, n)
+        x = np.isnan(x) if dtype == "bool" else x.astype(dtype)
+        found, ordered = compared(lambda x: (order(x), np.sort(x)), (x,), arch)
+        np.testing.assert_array_equal(found, np.argsort(x, kind="stable"))
+        np.testing.assert_array_equal(ordered, np.sort(x, kind="stable"))
+    place = np.arange(float(n))
+    (slope,) = compared(lambda x, g: fg.vjp(np.sort, x)[1](g)[0], (rng.choice(some, n), place), arch)
+    assert sorted(slope) == list(place)
+
+
+@on_every_arch
 def test_sorts_of_views(arch: str) -> None:
     x = rng.integers(0, 9, (3, 4, 300))
     f = lambda x: (

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import funcgrad as fg
-from funcgrad.errors import DeviceError
+from funcgrad.errors import DeviceError, UnsupportedError
 from funcgrad.lowering.cuda import device as gpus, ptx
 from tests.cuda.interpreted import Interpreted
 
@@ -23,6 +23,7 @@ X = np.linspace(0.0, 1.0, 5)
 ASKS = (
     lambda: fg.jit(lambda x: x + 1, device="cuda")(X),
     lambda: fg.device_put(X, "cuda"),
+    lambda: fg.devices("cuda"),
     lambda: fg.grad(lambda x: np.sum(fg.jit(np.sin, device="cuda")(x)))(X),
 )
 
@@ -43,8 +44,8 @@ class RuntimeFault(RuntimeError):
 class FakeCupy:
     """The part of CuPy that funcgrad uses, on the interpreter of PTX; `status` is an error of the runtime."""
 
-    def __init__(self, count: int = 1, status: int = 0) -> None:
-        self.count, self.status = count, status
+    def __init__(self, count: int = 1, status: int = 0, driver: int = 0, built: int = 13000) -> None:
+        self.count, self.status, self.driver, self.built = count, status, driver, built
         self.here: list[int] = []
         self.current = 0
         self.stream = _Context(lambda: None)
@@ -60,6 +61,14 @@ class FakeCupy:
         if self.status:
             raise RuntimeFault(self.status)
         return self.count
+
+    def driverGetVersion(self) -> int:
+        return self.driver
+
+    def runtimeGetVersion(self) -> int:
+        if not self.built:
+            raise RuntimeFault(self.status)
+        return self.built
 
     def getDevice(self) -> int:
         return self.current
@@ -135,48 +144,148 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def refused(match: str, hint: str) -> None:
     for ask in ASKS:
-        with pytest.raises(DeviceError, match=match) as e:
+        with pytest.raises(DeviceError, match=f"(?m){match}") as e:
             ask()
-        assert hint in str(e.value) and e.value.source is not None
+        assert e.value.hint == f"{hint}; fg.show(f, x, stage='ptx') needs no GPU" and e.value.source is not None
+        assert len(str(e.value).splitlines()) <= 4
     assert [d.name for d in fg.devices()] == ["cpu"]
+
+
+INSTALL = 'pip install "funcgrad[cuda]"'
+DRIVER = "install the driver; a container needs the one of its host (docker run --gpus all)"
 
 
 def test_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda *a: None)
-    refused("the package cupy is not installed", 'pip install "funcgrad[cuda]"')
+    refused("the package cupy is not installed", f"{INSTALL}, or cupy-cuda12x for an older driver")
 
 
 def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cupy").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
-    refused("the package cupy is not installed", 'pip install "funcgrad[cuda]"')
+    refused("the package cupy is not installed", f"{INSTALL}, or cupy-cuda12x for an older driver")
 
 
-def test_a_broken_package(installed: Any) -> None:
-    installed(ImportError("libcudart.so.13: cannot open"))
-    refused("cannot be imported: libcudart", "pip install")
+BANNER = """
+================================================================
+Failed to import CuPy.
+
+If you installed CuPy via wheels, make sure that the package matches the version of CUDA.
+
+Original error:
+  ImportError: {}
+================================================================
+"""
+
+
+def banner(message: str, caused: bool) -> ImportError:
+    """As CuPy raises it: the text of the cause stands in it, and it may be chained, too."""
+    error = ImportError(BANNER.format(message))
+    error.__cause__ = ImportError(f"{message}\nmore") if caused else None
+    return error
+
+
+@pytest.mark.parametrize("caused", [True, False])
+def test_a_broken_package_in_one_line(installed: Any, caused: bool) -> None:
+    error = banner("libcudart.so.13: cannot open", caused)
+    installed(error)
+    refused("installed, but cannot be imported: (ImportError: )?libcudart.so.13: cannot open$", INSTALL)
+    with pytest.raises(DeviceError) as e:
+        ASKS[1]()
+    assert e.value.__cause__ is error and "====" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("libcudart.so.13: cannot open"), AttributeError("libcudart.so.13: cannot open")]
+)
+def test_a_package_that_raises_something(installed: Any, error: Exception) -> None:
+    installed(error)
+    refused("cannot be imported: libcudart.so.13: cannot open$", INSTALL)
+
+
+def test_an_import_error_without_text(installed: Any) -> None:
+    installed(ImportError())
+    refused("cannot be imported: ImportError$", INSTALL)
+
+
+@pytest.mark.parametrize("name", ["libcuda.so.1", "nvcuda.dll"])
+def test_a_package_that_finds_no_driver(installed: Any, name: str) -> None:
+    installed(banner(f"{name}: not found", True))
+    refused(f"^there is no driver of NVIDIA on this machine: {name}: not found$", DRIVER)
 
 
 def test_no_driver(installed: Any) -> None:
-    installed(FakeCupy(status=gpus.NO_DRIVER))
-    refused("there is no driver of NVIDIA on this machine, or one that is older", "install the driver")
+    installed(FakeCupy(status=gpus.INSUFFICIENT_DRIVER))
+    refused("^there is no driver of NVIDIA on this machine$", DRIVER)
 
 
-def test_a_broken_driver(installed: Any) -> None:
-    installed(FakeCupy(status=999))
-    refused("CUDA does not work on this machine: cuda error 999", "nvidia-smi")
+OLDER = "a newer driver, or install cupy-cuda12x in place of cupy-cuda13x"
 
 
-def test_no_gpu(installed: Any) -> None:
-    installed(FakeCupy(status=gpus.NO_DEVICE))
-    refused("there is no GPU cuda:0 on this machine: CuPy finds none", "CUDA_VISIBLE_DEVICES")
+@pytest.mark.parametrize(
+    ("driver", "built", "message", "hint"),
+    [
+        (12040, 13000, "is for CUDA 12.4, and CuPy is built for CUDA 13.0", OLDER),
+        (12040, 0, "is for CUDA 12.4, which is older than that of CuPy", OLDER),
+        (11080, 12090, "is for CUDA 11.8, and CuPy is built for CUDA 12.9", "a newer driver"),
+        (12000, 12090, "is for CUDA 12.0, and CuPy is built for CUDA 12.9", "a newer driver"),
+    ],
+)  # fmt: skip
+def test_a_driver_that_is_too_old(installed: Any, driver: int, built: int, message: str, hint: str) -> None:
+    installed(FakeCupy(status=gpus.INSUFFICIENT_DRIVER, driver=driver, built=built))
+    refused(f"^the driver of NVIDIA on this machine {message}$", hint)
 
 
-def test_no_second_gpu(installed: Any) -> None:
+@pytest.mark.parametrize(
+    ("status", "message", "hint"),
+    [
+        (999, "CUDA does not work on this machine: cuda error 999", "does nvidia-smi work?"),
+        (34, "is the stub of a CUDA toolkit", "take its folder stubs off LD_LIBRARY_PATH"),
+        (803, "have different versions", "restart the machine after an update"),
+        (804, "too old for the library", "take its folder compat off LD_LIBRARY_PATH"),
+    ],
+)
+def test_a_broken_driver(installed: Any, status: int, message: str, hint: str) -> None:
+    installed(FakeCupy(status=status))
+    refused(message, hint)
+
+
+@pytest.mark.parametrize("cupy", [FakeCupy(status=gpus.NO_DEVICE), FakeCupy(count=0)])
+def test_no_gpu(installed: Any, monkeypatch: pytest.MonkeyPatch, cupy: FakeCupy) -> None:
+    installed(cupy)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    refused(
+        "there is no GPU cuda:0 on this machine: CuPy finds none$", "nvidia-smi lists the GPUs that the driver sees"
+    )
+    for visible in ("", "7"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        refused(
+            f"CuPy finds none with CUDA_VISIBLE_DEVICES='{visible}'$",
+            "unset CUDA_VISIBLE_DEVICES before Python starts",
+        )
+
+
+def test_an_unsupported_program_is_found_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *a: None)
+    f = fg.jit(lambda x: np.real(np.exp(1j * x)), device="cuda")
+    with pytest.raises(DeviceError, match="cupy is not installed") as e:
+        f(X)
+    assert e.value.hint is not None and "fg.show(f, x, stage='ptx') needs no GPU" in e.value.hint
+    for look in (lambda: fg.show(f, X, stage="ptx"), lambda: f.lower(X).as_text("ptx")):
+        with pytest.raises(UnsupportedError, match="convert of complex128 has no CUDA form yet"):
+            look()
+
+
+def test_no_second_gpu(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(FakeCupy())
-    with pytest.raises(DeviceError, match="there is no GPU cuda:1 on this machine: CuPy finds cuda:0"):
-        fg.device_put(X, "cuda:1")
+    for visible, found, hint in ((None, "cuda:0", ""), ("0", "cuda:0 with .*='0'", ", or unset CUDA_VISIBLE_DEVICES")):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        with pytest.raises(DeviceError, match=f"(?m)there is no GPU cuda:1 on this machine: CuPy finds {found}$") as e:
+            fg.device_put(X, "cuda:1")
+        assert e.value.hint is not None and e.value.hint.startswith(f"device='cuda:0'{hint}")
 
 
 def test_no_assembler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,8 +314,9 @@ def test_a_gpu_through_cupy(installed: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_gpu_that_is_too_old(installed: Any) -> None:
     installed(FakeCupy(count=3))
-    with pytest.raises(DeviceError, match=r"cuda:2 \(Fake 2\) is sm_70: funcgrad needs a GPU of sm_75 or later"):
+    with pytest.raises(DeviceError, match=r"cuda:2 \(Fake 2\) is sm_70: funcgrad needs a GPU of sm_75 or later") as e:
         fg.device_put(X, "cuda:2")
+    assert e.value.hint is not None and e.value.hint.startswith("device 'cpu', or another of fg.devices()")
 
 
 def test_machine_code_goes_to_the_driver(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """What representative kernels take of a GPU (registers, spills, stack, shared memory), against a golden table.
 
 A difference is either a fault or an improvement; after reading it, ``FUNCGRAD_UPDATE_GOLDEN=1 pytest -m cuda -n 0
-tests/cuda/test_resources.py`` writes the table anew, here and in docs/cuda.md.
+tests/cuda/test_resources.py`` writes the table anew, here and, some lines of it, in docs/cuda.md.
 """
 
 from __future__ import annotations
@@ -14,56 +14,68 @@ from pathlib import Path
 import pytest
 
 import funcgrad as fg
-from funcgrad.core.trace import eagerly
+from funcgrad.lowering.cuda import ptx
 from funcgrad.lowering.cuda.executable import cuda_module, ptx_of
 from funcgrad.lowering.cuda.ptx import find_ptxas, resources
 from funcgrad.lowering.simplify import simplify
-from tests.cuda.against_cpu import ARCHS
 from tests.cuda.representative import FUSED, KERNELS
+from tests.cuda.resources import GOLDEN, HEAD, main, table, texts, title
 from tests.ops.samples import SAMPLES
 from tests.ptx.static import Static
 
-GOLDEN = Path(__file__).resolve().parent / "golden" / "resources.txt"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cuda.md"
+LINES = re.compile(re.escape(HEAD) + r"((?:\|.*\n)*)")
 UPDATE = os.environ.get("FUNCGRAD_UPDATE_GOLDEN", "0") not in ("", "0")
-HEAD = "| kernels of | registers: sm_75 | sm_80 | sm_90 | spills B | stack B | shared B |\n" + "|---" * 7 + "|\n"
 ALL_THREADS = (64, 32, 32)
 """Registers with which all threads fit: of sm_75 1024 on each multiprocessor, of sm_80 and sm_90 2048."""
 needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="NVIDIA's assembler is not installed")
 
 
-def texts(name: str) -> dict[str, str]:
-    """The PTX of a program for each architecture."""
-    f, args = KERNELS[name]
-    with eagerly():
-        module = cuda_module(simplify(fg.make_program(f)(*args)))
-    return {arch: ptx_of(module, arch) for arch in ARCHS}
-
-
-def rows(name: str) -> list[str]:
-    """The lines of a program: one for each kernel."""
-    taken = {arch: resources(text, arch) for arch, text in texts(name).items()}
-    kernels = sorted(taken["sm_80"], key=lambda k: (len(k), k))
-    out = []
-    for number, k in enumerate(kernels, 1):
-        of = [taken[arch][k] for arch in ARCHS]
-        cells, parts = [str(r.registers) for r in of], [(r.spills, r.stack, r.shared) for r in of]
-        cells += [" ".join(dict.fromkeys(map(str, part))) for part in zip(*parts, strict=True)]
-        title = name if len(kernels) == 1 else f"{name}: {number}"
-        out.append(f"| {title} | {' | '.join(cells)} |\n")
-    return out
+def shown() -> list[str]:
+    """The lines of the table that the page has."""
+    found = LINES.search(PAGE.read_text("utf-8"))
+    assert found is not None
+    return found[1].splitlines(True)
 
 
 @needs_ptxas
 @pytest.mark.cuda
 def test_the_table_of_resources() -> None:
-    table = HEAD + "".join([line for name in KERNELS for line in rows(name)])
+    whole = table()
     if UPDATE:
-        GOLDEN.write_text(table)
-        page = PAGE.read_text("utf-8")
-        PAGE.write_text(re.sub(re.escape(HEAD) + r"(\|.*\n)*", lambda _: table, page), "utf-8")
+        GOLDEN.write_text(whole)
+        lines = {title(line): line for line in whole.splitlines(True)}
+        some = HEAD + "".join([lines[title(line)] for line in shown()])
+        PAGE.write_text(LINES.sub(lambda _: some, PAGE.read_text("utf-8")), "utf-8")
     expected = GOLDEN.read_text()
-    assert table == expected, "".join(difflib.unified_diff(expected.splitlines(True), table.splitlines(True)))
+    assert whole == expected, "".join(difflib.unified_diff(expected.splitlines(True), whole.splitlines(True)))
+
+
+def test_the_page_shows_some_lines_of_the_table() -> None:
+    kept = GOLDEN.read_text().splitlines(True)
+    assert 8 <= len(shown()) <= 14
+    assert [line for line in kept if line in shown()] == shown(), "docs/cuda.md shows other lines"
+    assert f"\n{len(kept) - 2} kernels" in PAGE.read_text("utf-8")
+
+
+@needs_ptxas
+def test_the_command_prints_lines_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["adam", "transpose"]) == 0
+    lines = capsys.readouterr().out.splitlines(True)
+    assert "".join(lines[:2]) == HEAD and [title(line) for line in lines[2:]] == ["adam", "transpose"]
+    assert set(lines) <= set(GOLDEN.read_text().splitlines(True))
+
+
+def test_the_command_without_an_assembler_or_with_an_odd_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ptx, "find_ptxas", lambda: None)
+    assert main(["adam"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and "pip install nvidia-cuda-nvcc" in said.err and str(GOLDEN) in said.err
+    with pytest.raises(SystemExit):
+        main(["nothing"])
+    assert "there is no program 'nothing'; they are 'multiply and add'," in capsys.readouterr().err
 
 
 def golden() -> list[tuple[str, list[int]]]:
@@ -74,10 +86,9 @@ def golden() -> list[tuple[str, list[int]]]:
 
 def test_the_table_is_within_its_bounds() -> None:
     """Nothing spills or has a stack; fused elementwise kernels let as many threads run as a GPU has room for."""
-    assert GOLDEN.read_text() in PAGE.read_text("utf-8"), "docs/cuda.md shows another table"
-    table = golden()
-    assert {name.split(": ")[0] for name, _ in table} == set(KERNELS) and len(table) >= 25
-    for name, (*registers, spills, stack, shared) in table:
+    kept = golden()
+    assert {name.split(": ")[0] for name, _ in kept} == set(KERNELS) and len(kept) >= 25
+    for name, (*registers, spills, stack, shared) in kept:
         assert spills == stack == 0 and shared <= 48 * 1024, name
         assert max(registers) <= 96, name
         if name in FUSED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,16 @@ def test_exact_programs_are_not_contracted() -> None:
 
 
 def test_a_dtype_without_form_is_named() -> None:
-    with pytest.raises(UnsupportedError, match="add of float16 has no CUDA form yet"):
-        fg.show(lambda x: x + 1, X.astype(np.float16), stage="ptx")
+    f, x = lambda x: x + 1, X.astype(np.float16)
+    for look in (
+        lambda: fg.show(f, x, stage="ptx"),
+        lambda: fg.show(f, x, stage="cubin"),
+        lambda: fg.jit(f, device="cuda").lower(x).as_text("ptx"),
+    ):
+        with pytest.raises(UnsupportedError, match="add of float16 has no CUDA form yet") as e:
+            look()
+        assert e.value.hint == "the CPU runs it: stage='kernels' shows how"
+    assert "add" in fg.show(f, x, stage="kernels")
 
 
 def test_a_jitted_function_for_a_device_and_its_stages() -> None:
@@ -104,6 +113,15 @@ def test_the_page_runs_with_a_gpu(gpu: Any, tmp_path: Path) -> None:
     launched = len(gpu.launched)
     check((DOCS / "cuda.md").read_text("utf-8"), tmp_path)
     assert len(gpu.launched) > launched
+
+
+def test_each_block_of_the_page_runs_alone(gpu: Any, tmp_path: Path) -> None:
+    page = (DOCS / "cuda.md").read_text("utf-8")
+    alone = re.findall(r"```python[^`]*```\n(?:\n```text[^`]*```\n)?", page)
+    assert len(alone) == page.count("```python") >= 6
+    for number, block in enumerate(alone):
+        (tmp_path / str(number)).mkdir()
+        check(block, tmp_path / str(number))
 
 
 @needs_ptxas

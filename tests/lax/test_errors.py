@@ -156,6 +156,15 @@ def test_names_of_jax_say_what_to_write() -> None:
         np.testing.assert_array_equal(found, wanted)
     with pytest.raises(AttributeError, match=r"funcgrad\.lax has no sin; write np\.sin"):
         lax.sin  # noqa: B018
+    for name in dir(np):
+        if callable(getattr(np, name)) and not name.startswith("_") and name not in (*lax.__all__, *expected):
+            with pytest.raises(AttributeError) as caught:
+                getattr(lax, name)
+            assert (f"write np.{name}" in str(caught.value)) == hasattr(fg.numpy, name), caught.value
+    with pytest.raises(AttributeError, match=r"funcgrad\.lax has no sort; write np\.sort"):
+        lax.sort  # noqa: B018
+    with pytest.raises(AttributeError, match=r"has no unique, nor has funcgrad\.numpy; np\.unique takes plain arrays"):
+        lax.unique  # noqa: B018
     with pytest.raises(AttributeError, match=r"'funcgrad\.lax' has no attribute 'nothing_at_all'"):
         lax.nothing_at_all  # noqa: B018
     with pytest.raises(AttributeError, match=r"write debug\.callback"):

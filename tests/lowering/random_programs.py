@@ -244,7 +244,7 @@ def _scatter(name: str) -> Callable[[Values], Any]:
 
 
 def _stable_order(v: Values) -> Any:
-    return v.bind("stable_order", v.any("iu", least=1))
+    return v.bind("stable_order", v.any(least=1))
 
 
 def _over_axes(name: str, kinds: str = "biuf", nonempty: bool = False) -> Callable[[Values], Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad.base.errors import AssignmentError, FuncgradError, TracerArrayConversionError, UnsupportedError
 from funcgrad.core.check import check
@@ -97,6 +98,29 @@ def test_functions_that_are_refused(x: Any) -> None:
         np.array([x, x])
 
 
+def test_what_can_be_made_of_sorts_says_so(x: Any) -> None:
+    for call in (np.median, lambda x: np.partition(x, 1), lambda x: np.quantile(x, 0.5), lambda x: x.sort()):
+        with pytest.raises(FuncgradError) as caught:
+            call(x[0])
+        assert caught.value.hint is not None and "np.sort(x)" in caught.value.hint
+    for call in (np.lexsort, lambda x: x.argpartition(1), lambda x: np.argpartition(x, 1)):
+        with pytest.raises(UnsupportedError, match="not supported") as caught:
+            call(x[0])
+        assert caught.value.hint is not None and "np.argsort(x)" in caught.value.hint
+
+
+def test_searching_is_refused_with_what_can_be_written_instead() -> None:
+    ordered, values = np.array([0.0, 1.0, 1.0, 2.0]), np.array([-1.0, 0.0, 1.0, 1.5, 2.0, 3.0])
+    for call in (np.searchsorted, lambda x, values: x.searchsorted(values)):
+        with pytest.raises(UnsupportedError, match="not supported") as caught:
+            fg.jit(call)(ordered, values)
+        assert caught.value.hint is not None
+        written = caught.value.hint.partition(" is ")[0]
+        f = eval(f"lambda x, values: {written}", {"np": np})
+        found = fg.jit(f)(ordered, values)
+        assert found.tolist() == np.searchsorted(ordered, values).tolist()
+
+
 def test_arguments_beside_tracers_are_accepted(x: Any) -> None:
     out = np.concatenate([np.ones((2, 3)), x, [[1, 2, 3]]])
     assert out.shape == (5, 3)
@@ -130,9 +154,10 @@ def test_namespace(x: Any) -> None:
     [
         lambda x: x.sum(), lambda x: x.sum(0, keepdims=True), lambda x: x.prod(1), lambda x: x.mean(axis=-1),
         lambda x: x.var(ddof=1), lambda x: x.std(0), lambda x: x.max(), lambda x: x.min(1), lambda x: (x > 0).any(),
-        lambda x: (x > 0).all(0), lambda x: x.argmax(), lambda x: x.argmin(1), lambda x: x.cumsum(),
-        lambda x: x.cumprod(0), lambda x: x.reshape(3, 2), lambda x: x.reshape((3, -1)), lambda x: x.reshape(-1),
-        lambda x: x.reshape([6]), lambda x: x.T, lambda x: x.mT, lambda x: x.transpose(), lambda x: x.transpose(1, 0),
+        lambda x: (x > 0).all(0), lambda x: x.argmax(), lambda x: x.argmin(1), lambda x: x.argsort(0),
+        lambda x: x.cumsum(), lambda x: x.cumprod(0), lambda x: x.reshape(3, 2), lambda x: x.reshape((3, -1)),
+        lambda x: x.reshape(-1), lambda x: x.reshape([6]), lambda x: x.T, lambda x: x.mT, lambda x: x.transpose(),
+        lambda x: x.transpose(1, 0),
         lambda x: x.transpose((1, 0)), lambda x: x.transpose([1, 0]), lambda x: x.ravel(), lambda x: x.flatten(),
         lambda x: x[None].squeeze(), lambda x: x[None].squeeze(0), lambda x: x.swapaxes(0, 1),
         lambda x: x.astype("float32"), lambda x: x.astype(int), lambda x: x.copy(), lambda x: x.dot(x.T),
@@ -146,18 +171,24 @@ def test_methods(function: Any) -> None:
     agree(function, X)
 
 
-@pytest.mark.parametrize("name", ["fill", "put", "resize", "setfield"])
+@pytest.mark.parametrize("name", ["fill", "put", "resize", "setfield", "sort", "partition"])
 def test_methods_that_change_in_place(x: Any, name: str) -> None:
     with pytest.raises(AssignmentError, match=rf"{name}: x: f64\[2,3\] is traced, and cannot be changed in place"):
         getattr(x, name)()
 
 
-@pytest.mark.parametrize(
-    "name", ["nonzero", "argsort", "sort", "partition", "searchsorted", "view", "tobytes", "byteswap", "compress"]
-)
+@pytest.mark.parametrize("name", ["nonzero", "argpartition", "searchsorted", "view", "tobytes", "byteswap", "compress"])
 def test_methods_that_are_refused(x: Any, name: str) -> None:
     with pytest.raises(UnsupportedError, match=rf"{name}: x: f64\[2,3\] is traced"):
         getattr(x, name)()
+
+
+def test_all_arrays_can_be_waited_for() -> None:
+    y = fg.jit(np.sin)(X)
+    assert type(y) is fg.Array and y.block_until_ready() is y
+    norm = lambda x: np.sum(np.sin(x).block_until_ready() ** 2)
+    for f in (norm, fg.jit(norm)):
+        np.testing.assert_allclose(fg.grad(f)(X), 2 * np.sin(X) * np.cos(X), rtol=1e-14)
 
 
 def test_attributes(x: Any) -> None:

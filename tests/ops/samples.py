@@ -279,6 +279,8 @@ sample("check_index", np.asarray(i(1)), axis=1, length=4, window=2, of="")
 sample("check_fits", i(0, 2, -1, 127), low=-128, high=127, target="i8")
 sample("stable_order", i(3, 1, 3, 0, 1))
 sample("stable_order", i([2, 0, 2], [1, 1, 0]))
+sample("stable_order", np.array([[np.nan, 1.0, -0.0, np.nan, 0.0, np.inf]]))
+sample("stable_order", np.array([[True, False, True], [False, False, True]]))
 
 INDICES = {  # shape of the operand, index arrays; repeated positions, the order of which matters to some ops
     "one axis": ((5,), [i(0, 3, 1)]),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import re
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -58,17 +60,23 @@ def _opened(index: int) -> Device:
     count = _count(cupy)
     if index >= count:
         there = "none" if not count else ", ".join([f"cuda:{i}" for i in range(count)])
-        raise DeviceError(
-            f"there is no GPU cuda:{index} on this machine: CuPy finds {there}",
-            hint="device='cuda:0'" if count else "jit without device=, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
-        )
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hint = "device='cuda:0'" if count else "nvidia-smi lists the GPUs that the driver sees"
+        if visible is not None:
+            there += f" with CUDA_VISIBLE_DEVICES={visible!r:.40}"
+            hint = f"{f'{hint}, or ' if count else ''}unset CUDA_VISIBLE_DEVICES before Python starts"
+        raise _missing(f"there is no GPU cuda:{index} on this machine: CuPy finds {there}", hint)
     device = CudaDevice(cupy, index)
     if int(device.arch[3:]) < ARCHS[0]:
-        raise DeviceError(
+        raise _missing(
             f"cuda:{index} ({device.title}) is {device.arch}: funcgrad needs a GPU of sm_{ARCHS[0]} or later",
-            hint="jit without device=",
+            "device 'cpu', or another of fg.devices()",
         )
     return device
+
+
+def _missing(message: str, hint: str) -> DeviceError:
+    return DeviceError(message, hint=f"{hint}; fg.show(f, x, stage='ptx') needs no GPU")
 
 
 def devices_found() -> list[Device]:
@@ -87,17 +95,42 @@ def import_cupy() -> Any:
     """The package cupy, or a `DeviceError` that says what is not installed."""
     spec = importlib.util.find_spec("cupy")
     if spec is None or getattr(spec, "origin", "") is None:  # nothing, or some folder of that name
-        raise DeviceError(
+        raise _missing(
             "the package cupy is not installed, through which funcgrad uses a GPU",
-            hint=f"{INSTALL}, or cupy-cuda12x for an older driver",
+            f"{INSTALL}, or cupy-cuda12x for an older driver",
         )
     try:
         return importlib.import_module("cupy")
-    except ImportError as error:
-        raise DeviceError(f"the package cupy is installed, but cannot be imported: {error}", hint=INSTALL) from error
+    except Exception as error:
+        reason = _reason(error)
+        if DRIVER_LIBRARY.search(reason):
+            raise _missing(f"{NO_DRIVER}: {reason}", GET_DRIVER) from error
+        raise _missing(f"the package cupy is installed, but cannot be imported: {reason}", INSTALL) from error
 
 
-NO_DEVICE, NO_DRIVER = 100, 35  # cudaErrorNoDevice, cudaErrorInsufficientDriver (which means none, too)
+def _reason(error: BaseException) -> str:
+    """What went wrong first, in a line: the root of an import error has no banner around it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if re.search(r"\w", line)]
+    said = [i for i, line in enumerate(lines) if line.lower() == "original error:"]  # a banner without a cause
+    line = next(iter(lines[said[-1] + 1 if said else 0 :]), "")
+    return line[:200] or type(error).__name__
+
+
+NO_DRIVER = "there is no driver of NVIDIA on this machine"
+GET_DRIVER = "install the driver; a container needs the one of its host (docker run --gpus all)"
+DRIVER_LIBRARY = re.compile(r"libcuda\.so|nvcuda\.dll")
+NO_DEVICE, INSUFFICIENT_DRIVER = 100, 35  # of cudaError; the second also means that there is no driver
+STATES = {
+    34: ("the driver library that is found is the stub of a CUDA toolkit", "take its folder stubs off LD_LIBRARY_PATH"),
+    803: ("the driver of NVIDIA and its library have different versions", "restart the machine after an update"),
+    804: (
+        "the driver of NVIDIA is too old for the library that is found",
+        "take its folder compat off LD_LIBRARY_PATH",
+    ),
+}
+"""Other states of a driver: cudaErrorStubLibrary, -SystemDriverMismatch, -CompatNotSupportedOnDevice."""
 
 
 def _count(cupy: Any) -> int:
@@ -107,12 +140,32 @@ def _count(cupy: Any) -> int:
         status = getattr(error, "status", None)
         if status == NO_DEVICE:
             return 0
-        if status == NO_DRIVER:
-            raise DeviceError(
-                "there is no driver of NVIDIA on this machine, or one that is older than CuPy's CUDA",
-                hint="install the driver (nvidia-smi shows its CUDA version), or jit without device=",
-            ) from error
-        raise DeviceError(f"CUDA does not work on this machine: {error}", hint="does nvidia-smi work?") from error
+        if status == INSUFFICIENT_DRIVER:
+            raise _insufficient(cupy) from error
+        message, hint = STATES.get(
+            status, (f"CUDA does not work on this machine: {_reason(error)}", "does nvidia-smi work?")
+        )
+        raise _missing(message, hint) from error
+
+
+def _insufficient(cupy: Any) -> DeviceError:
+    """The error of a driver that is not there, or too old for CuPy."""
+    driver, built = [_version(cupy, name) for name in ("driverGetVersion", "runtimeGetVersion")]
+    if not driver:
+        return _missing(NO_DRIVER, GET_DRIVER)
+    message = f"the driver of NVIDIA on this machine is for CUDA {driver}"
+    message += f", and CuPy is built for CUDA {built}" if built else ", which is older than that of CuPy"
+    older = driver.startswith("12.") and not built.startswith("12.")
+    instead = ", or install cupy-cuda12x in place of cupy-cuda13x" if older else ""
+    return _missing(message, f"a newer driver{instead}")
+
+
+def _version(cupy: Any, name: str) -> str:
+    """A version of CUDA, such as 13.0, as CuPy's runtime tells it; '' if it does not."""
+    with suppress(Exception):  # without a driver some ask it, and fail
+        found = int(getattr(cupy.cuda.runtime, name)())
+        return f"{found // 1000}.{found % 1000 // 10}" if found else ""
+    return ""
 
 
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind

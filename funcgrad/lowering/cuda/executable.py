@@ -64,7 +64,7 @@ class CudaExecutable:
         with nullcontext() if working() else self._lock:
             found = self._compiled.get(donated)
             if found is None:
-                module = cuda_module(self.program, donated)
+                module = cuda_module(self.program, donated, TO_RUN)
                 ptx = ptx_of(module, self.device.arch)
                 dump_ptx(self.program, ptx, donated)
                 found = self._compiled[donated] = module, self.device.load(ptx)
@@ -137,10 +137,14 @@ def _strong(aval: Aval) -> Aval:
 # -- what has no form on a GPU
 
 
-def cuda_module(flat: Program, donated: tuple[int, ...] = ()) -> Module:
+TO_RUN = "the CPU runs it: jit without device=, and fg.device_get(x) for arrays that lie on a GPU"
+TO_SHOW = "the CPU runs it: stage='kernels' shows how"
+
+
+def cuda_module(flat: Program, donated: tuple[int, ...] = (), hint: str = TO_SHOW) -> Module:
     """The kernels of a flat Program, or an error that names the first operation without a form."""
     for name, source in obstacles(flat, CudaKernels.form):
-        raise UnsupportedError(f"{name} has no CUDA form yet", hint="jit(f) without device=", source=source)
+        raise UnsupportedError(f"{name} has no CUDA form yet", hint=hint, source=source)
     return emit(flat, donated)
 
 

@@ -109,8 +109,16 @@ class _Sort(Threads):
         return self.moved(Access(root, root.aval.dtype, 0, (), self.parameter(root)), place)
 
     def compared(self, name: str, x: Value, y: Value) -> Value:
-        """A comparison of keys."""
-        return registry[name].emit(self.b, self.keys.aval.dtype, x, y)  # type: ignore[misc,no-any-return]
+        """A comparison of keys, of which NaN is the largest."""
+        dtype = self.keys.aval.dtype
+        emit = lambda name, x, y: registry[name].emit(self.b, dtype, x, y)  # type: ignore[misc]
+        found = emit(name, x, y)
+        if dtype.kind == "f":
+            last = emit("ne", y, y)
+            if name != "le":
+                last = self.b.and_(last, emit("eq" if name == "lt" else "ne", x, x))
+            found = self.b.or_(found, last)
+        return found  # type: ignore[no-any-return]
 
     def least(self, x: Value, limit: int) -> Value:
         """`x`, or `limit` if that is less."""

@@ -302,7 +302,7 @@ _extreme("argmin", "<", "smallest")
 
 define('''
 def stable_order(keys):
-    """For each row the positions that sort it, equal keys in order: merges of longer and longer runs."""
+    """For each row the positions that sort it, equal keys in order, NaN last: merges of longer and longer runs."""
     out = np.empty(keys.shape, np.int64)
     n = keys.shape[1]
     for row in range(keys.shape[0]):
@@ -313,7 +313,7 @@ def stable_order(keys):
                 i, middle, end = start, min(start + width, n), min(start + 2 * width, n)
                 j = middle
                 for k in range(start, end):
-                    if i < middle and (j >= end or x[order[i]] <= x[order[j]]):
+                    if i < middle and (j >= end or x[order[i]] <= x[order[j]] or x[order[j]] != x[order[j]]):
                         merged[k], i = order[i], i + 1
                     else:
                         merged[k], j = order[j], j + 1
