@@ -244,6 +244,16 @@ def reduction(name: str, kinds: str, small: bool = False, before: str = "{0}", a
     return apply
 
 
+def _sort(d: Draw) -> None:
+    i = d.pick("fiub", least=1)
+    d.add(f"np.sort({{0}}{_axis(d, i)})", i, bounded=True)
+
+
+def _argsort(d: Draw) -> None:
+    i = d.pick("fiub", least=1, fits=lambda x: max(x.shape) < 9)
+    d.add(f'np.argsort({{0}}{_axis(d, i)}, kind="stable")', i)
+
+
 def running(text: str, small: bool = False) -> Operation:
     """Running totals along an axis."""
 
@@ -412,6 +422,8 @@ OPERATIONS: dict[str, Operation] = {
     "reduce_all": reduction("all", "b", small=True),
     "argmax": reduction("argmax", "fi", axis=False),
     "argmin": reduction("argmin", "fi", axis=False),
+    "sort": _sort,
+    "argsort": _argsort,
     "cumsum": running("np.cumsum({0}, axis=AXIS)"),
     "cumprod": running("np.cumprod(bend({0}), axis=AXIS)", small=True),
     "cummax": running("lax.cummax({0}, AXIS)", small=True),
