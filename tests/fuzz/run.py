@@ -89,9 +89,9 @@ def search(name: str, seconds: float, first: int = 0) -> dict[str, Any]:
     report = {"fault": name, "found": ""}
     known = Known()
     while time.process_time() - start < seconds and not report["found"]:
-        case = wanted(first + programs, every, known)
-        print(json.dumps({"start": str(case)}), flush=True)
         try:
+            case = wanted(first + programs, every, known)
+            print(json.dumps({"start": str(case)}), flush=True)
             outcome = check(case.recipe, case.seed, seconds=SECONDS)
             report["found"] = str(outcome.failure or "")
             if not report["found"]:
@@ -113,9 +113,10 @@ def child(first: int, count: int, tried: dict[Cell, int], known: Known, jax: boo
     """The work of one process: a line before and after each program."""
     prepare()
     for seed in range(first, first + count):
-        case = wanted(seed, tried, known)
-        print(json.dumps({"start": str(case)}), flush=True)
+        case = Case(seed)
         try:
+            case = wanted(seed, tried, known)  # what is drawn is computed, with derivatives
+            print(json.dumps({"start": str(case)}), flush=True)
             report = one(case, jax)
         except Exception as error:  # a fault of the fuzzer itself is a fault, too
             where = traceback.extract_tb(error.__traceback__)[-1]
