@@ -88,5 +88,9 @@ def _annihilated(e: Equation, gone: set[Atom]) -> bool:
     traits = e.primitive.traits
     if traits.zero in ("product", "guard") or traits.kind == "dot":
         return True
+    if e.primitive.links is not None:
+        links = e.primitive.links(e.params)
+        if not links.fixed and not links.opaque:  # beside tangents it may make values: see `_inside`
+            return False
     moving = [a for a in e.inputs if is_inexact(a.aval.dtype)]
     return e.primitive.has("transpose") and all([a in gone or _is_zero(a) for a in moving])
