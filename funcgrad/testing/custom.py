@@ -151,11 +151,13 @@ def _check_transformed(flat: Flat, rng: np.random.Generator) -> None:
             continue
         derived.call.__name__ = f"{mode} of {flat.name}"
         check_jit(derived.call, tuple(flat.x))
-    stacked = [np.stack([np.asarray(x)] * ROWS) for x in flat.x]
-    rows = [x + x * _wiggle(x.shape) for x in stacked]
-    check_vmap(flat.call, tuple([r.astype(x.dtype) for r, x in zip(rows, stacked, strict=True)]))
+    rows = [np.stack([_moved(np.asarray(x), i) for i in range(ROWS)]) for x in flat.x]
+    check_vmap(flat.call, tuple(rows))
+    for k, x in enumerate(flat.x if len(rows) > 1 else ()):  # of one argument each, along the last axis
+        given = [np.moveaxis(rows[i], 0, -1) if i == k else y for i, y in enumerate(flat.x)]
+        check_vmap(flat.call, tuple(given), tuple([np.ndim(x) if i == k else None for i in range(len(rows))]))
 
 
-def _wiggle(shape: tuple[int, ...]) -> Any:
-    """Row i is i percent larger."""
-    return 0.01 * np.arange(shape[0]).reshape((-1,) + (1,) * (len(shape) - 1))
+def _moved(x: Any, i: int) -> Any:
+    """Another point nearby for each row."""
+    return (x + i * (0.01 * x + (0.001 if x.dtype.kind in "fc" else 0))).astype(x.dtype)

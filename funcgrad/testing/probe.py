@@ -38,6 +38,9 @@ class Finding:
     element: int | None = None
 
 
+CERTAIN = 1e3  # times its error, a derivative is no noise
+
+
 @dataclass(frozen=True)
 class Subject:
     """A function whose derivative is checked.
@@ -89,7 +92,18 @@ def probe(s: Subject, v: Sequence[Any], w: Sequence[Any], d: Derivative, modes: 
             off = worst(dots, d.value, d.error + rounding(s.flat.derived("fwd", v)), s.tolerance)
         if off is not None:
             return _forward_finding(off)
-    return reverse_finding(s, v, w, d, dots) if "rev" in modes else None
+    return reverse_finding(s, v, balanced(w, d), d, dots) if "rev" in modes else None
+
+
+def balanced(w: Sequence[Any], d: Derivative) -> list[Any]:
+    """Weights of results, the less the larger their derivatives are: no result is lost beside a large one."""
+    ends = np.cumsum([np.size(x) for x in w])[:-1]
+    pairs = zip(np.split(abs(d.value), ends), np.split(np.broadcast_to(d.error, d.value.shape), ends), strict=True)
+    known = lambda x: float(np.max(x, initial=0.0, where=np.isfinite(x)))
+    sizes = [(known(value), known(error)) for value, error in pairs]
+    least = min([size for size, error in sizes if size > CERTAIN * error], default=0.0)
+    powers = [np.floor(np.log2(least / size)) if size > least > 0 else 0.0 for size, _ in sizes]
+    return [(x * np.exp2(max(p, -100.0))).astype(x.dtype) for x, p in zip(map(np.asarray, w), powers, strict=True)]
 
 
 def _forward_finding(off: Mismatch) -> Finding:
