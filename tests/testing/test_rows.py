@@ -35,7 +35,7 @@ def test_a_wrong_factor(factor: int, dtype: Any) -> None:
     if factor == 2:
         check_vmap(twice, (X.astype(dtype),), derivatives=False)
     else:
-        with pytest.raises(CheckError, match="is (7|21), but row by row it is (2|6)"):
+        with pytest.raises(CheckError, match=r"is (7|21), but row by row it is (2|6)"):
             check_vmap(twice, (X.astype(dtype),), derivatives=False)
 
 
