@@ -54,8 +54,8 @@ def check_grads(
     seed
         Of the random directions.
     directions
-        Along how many random directions, 1 or more, all arguments are moved together; at first order each is moved alone
-        too.
+        Along how many random directions, one at least, all arguments are moved together; at first order each is moved
+        alone too.
     full
         Move every element of every argument alone instead.
     rtol, atol

@@ -120,6 +120,27 @@ def _widened(a: Any) -> Any:
     return np.asarray(a).astype(np.result_type(a, np.float64))[()]
 
 
+def called_with(f: Callable[..., Any], given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    """``f(*args, **kwargs)``; where Python's floats raise or leave the real numbers, what NumPy's give instead."""
+    args, kwargs = given
+    leaves, treedef = tree.flatten(given)
+    if not any([type(x) is float for x in leaves]) or any([type(x) is Tracer or _is_complex(x) for x in leaves]):
+        return f(*args, **kwargs)
+    try:
+        out = f(*args, **kwargs)
+        if not any([_is_complex(y) for y in tree.flatten(out)[0]]):
+            return out
+    except (ZeroDivisionError, OverflowError):
+        pass
+    args, kwargs = tree.unflatten(treedef, [np.float64(x) if type(x) is float else x for x in leaves])
+    with np.errstate(all="ignore"):
+        return f(*args, **kwargs)
+
+
+def _is_complex(x: Any) -> bool:
+    return type(x) is complex or getattr(getattr(x, "dtype", None), "kind", "") == "c"
+
+
 def flat_function(f: Callable[..., Any], args: Any, kwargs: dict[str, Any] | None, who: str) -> Flat:
     """`f` at a point, as a function of its floating-point leaves; the others stay as they are."""
     require_callable(f, who)
@@ -135,8 +156,7 @@ def flat_function(f: Callable[..., Any], args: Any, kwargs: dict[str, Any] | Non
         new = list(leaves)
         for i, value in zip(where, x, strict=True):
             new[i] = float(value) if type(leaves[i]) is float and type(value) is not Tracer else value
-        a, k = tree.unflatten(treedef, new)
-        return f(*a, **k)
+        return called_with(f, tree.unflatten(treedef, new))
 
     out = result(*x)
     if out is None:
