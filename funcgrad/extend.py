@@ -49,6 +49,7 @@ class Op:
         self._function = function
         self._signature = signature_of(function)
         self.rules: dict[str, tuple[Rule, ...]] = {}  # what was given to each def_...
+        self.constants: tuple[int, ...] = ()  # arguments along which no derivative was defined
         self._shape: Rule | None = None
         self._primitive = p = Primitive(
             f"extend.{self.name}", Traits(kind="foreign", may_raise=True), function.__doc__ or "", listed=False
@@ -110,6 +111,7 @@ class Op:
             tangent of an integer.
         """
         self._given("def_jvp", rules)
+        self.constants = tuple([i for i, rule in enumerate(rules) if rule is None])
 
         def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
             self._count("def_jvp", rules, primals)
@@ -142,6 +144,7 @@ class Op:
             As in `def_transpose`.
         """
         self.def_transpose(*rules)
+        self.constants = tuple([i for i, rule in enumerate(rules) if rule is None])
         linear = [i for i, rule in enumerate(rules) if rule is not None]
 
         def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
@@ -212,6 +215,7 @@ class Op:
             for a single argument it may be the cotangent itself.
         """
         self._rule("def_vjp", rule)
+        self.constants = ()
 
         def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
             outs = primal()

@@ -92,9 +92,10 @@ def check_grads(
     order = checked_order(order, "check_grads")
     modes, rng = checked_modes(modes, "check_grads"), checked_rng(seed, "check_grads")
     checker = Checker(modes, rng, _directions(directions), full, rtol, atol, _kinks(kinks))
-    flat = flat_function(f, args, kwargs, "check_grads")
-    with doing(f"checking the derivatives of {flat.name}"):
-        checker.check(flat, order)
+    with np.errstate(all="ignore"):
+        flat = flat_function(f, args, kwargs, "check_grads")
+        with doing(f"checking the derivatives of {flat.name}"):
+            checker.check(flat, order)
 
 
 def checked_order(order: Any, who: str) -> int:
@@ -150,7 +151,7 @@ class Checker:
         """Check the first derivative of a function, and if more are wanted those of its derivatives."""
         values = flat.values(flat.x)
         if not flat.modes:
-            _require_floats(flat, values)
+            require_floats(flat, values)
         if not sum([np.size(a) for a in flat.x]) or not sum([y.size for y in values]):
             return
         modes = self._available(flat)
@@ -217,15 +218,15 @@ class Checker:
                     yield [v if i == k else np.zeros_like(a)[()] for i, a in enumerate(flat.x)]
 
 
-def _require_floats(flat: Flat, values: Sequence[Any]) -> None:
+def require_floats(flat: Flat, values: Sequence[Any], who: str = "check_grads") -> None:
     """Something has a derivative."""
     if not flat.x:
         raise ArgumentError(
-            f"check_grads: {flat.name} gets no argument of floating point, so that it has no derivative",
+            f"{who}: {flat.name} gets no argument of floating point, so that it has no derivative",
             hint="2.0 in place of 2; x.astype(float)",
         )
     if not values:
-        raise ArgumentError(f"check_grads: {flat.name} returns nothing of floating point, so that it has no derivative")
+        raise ArgumentError(f"{who}: {flat.name} returns nothing of floating point, so that it has no derivative")
 
 
 def basis(arrays: Sequence[Any], k: int, i: int) -> list[Any]:

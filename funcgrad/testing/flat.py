@@ -11,7 +11,7 @@ import numpy as np
 from funcgrad.api import jvp, vjp
 from funcgrad.api.tracing import function_name, positional_names, require_callable
 from funcgrad.base import tree
-from funcgrad.base.errors import ArgumentError
+from funcgrad.base.errors import ArgumentError, printed
 from funcgrad.core.trace import Tracer
 from funcgrad.testing.differences import ravel
 
@@ -120,7 +120,25 @@ def _widened(a: Any) -> Any:
     return np.asarray(a).astype(np.result_type(a, np.float64))[()]
 
 
-def called_with(f: Callable[..., Any], given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+def require_inputs(f: Callable[..., Any], args: Sequence[Any], who: str) -> None:
+    """Raise if a ufunc gets more arguments than it has: further ones are what it writes to."""
+    if isinstance(f, np.ufunc) and len(args) != f.nin:
+        raise ArgumentError(f"{who}: {function_name(f)} has {f.nin} argument{'s'[: f.nin > 1]}, got {len(args)}")
+
+
+def require_no_text(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], who: str) -> None:
+    """Raise if an argument is a string."""
+    roots = [*positional_names(f, len(args)), *kwargs]
+    for root, given in zip(roots, [*args, *kwargs.values()], strict=True):
+        for name, x in zip(paths(given, root), tree.flatten(given)[0], strict=True):
+            if isinstance(x, str | bytes):
+                raise ArgumentError(
+                    f"{who}: {name} is a string, {printed(x)}, and no array of numbers",
+                    hint=f"close over it: {who}(lambda x: f(x, {printed(x)}), (x,))",
+                )
+
+
+def evaluated(f: Callable[..., Any], given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
     """``f(*args, **kwargs)``; where Python's floats raise or leave the real numbers, what NumPy's give instead."""
     args, kwargs = given
     leaves, treedef = tree.flatten(given)
@@ -145,6 +163,7 @@ def flat_function(f: Callable[..., Any], args: Any, kwargs: dict[str, Any] | Non
     """`f` at a point, as a function of its floating-point leaves; the others stay as they are."""
     require_callable(f, who)
     args, kwargs = argument_tuple(args, who), kwargs or {}
+    require_inputs(f, args, who)
     leaves, treedef = tree.flatten((args, kwargs))
     roots = positional_names(f, len(args))
     names = [n for root, a in zip(roots, args, strict=True) for n in paths(a, root)]
@@ -156,7 +175,7 @@ def flat_function(f: Callable[..., Any], args: Any, kwargs: dict[str, Any] | Non
         new = list(leaves)
         for i, value in zip(where, x, strict=True):
             new[i] = float(value) if type(leaves[i]) is float and type(value) is not Tracer else value
-        return called_with(f, tree.unflatten(treedef, new))
+        return evaluated(f, tree.unflatten(treedef, new))
 
     out = result(*x)
     if out is None:

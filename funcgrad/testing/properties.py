@@ -16,7 +16,7 @@ from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, CheckError, KinkError
 from funcgrad.base.source import Source
 from funcgrad.testing.check import MODES, check_grads, checked_count, checked_modes, checked_order
-from funcgrad.testing.flat import called_with, is_float
+from funcgrad.testing.flat import evaluated, is_float
 from funcgrad.testing.strategies import Points, elements_between, hypothesis
 
 Test = Callable[..., None]
@@ -152,7 +152,7 @@ def check(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any],
     """Check the derivatives at one point; what goes wrong says how to go there again."""
     with np.errstate(all="ignore"):
         try:
-            if finite(called_with(f, (args, {}))):
+            if finite(evaluated(f, (args, {}))):
                 check_grads(f, args, **options)
                 return
         except KinkError:
