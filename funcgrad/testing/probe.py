@@ -72,14 +72,6 @@ def subject(flat: Flat, rtol: float | None = None, atol: float | None = None) ->
     return Subject(flat, exact, float(np.finfo(dtype).eps), tolerance_for(own, rtol, atol), rounding(exact))
 
 
-def forward(flat: Flat, v: Sequence[Any]) -> list[Any] | None:
-    """The derivative by forward mode; None if a function with a backward rule only is in the way."""
-    try:
-        return flat.forward(v)
-    except ForwardModeError:
-        return None
-
-
 def has_forward(flat: Flat) -> bool:
     """Whether the derivative by forward mode has one too: no branch holds a backward rule only, taken or not."""
     rng = np.random.default_rng(0)
@@ -97,6 +89,14 @@ def _noise(flat: Flat, mode: str, direction: Sequence[Any]) -> Any:
         return rounding(flat.derived(mode, direction))
     except ForwardModeError:
         return 0.0
+
+
+def forward(flat: Flat, v: Sequence[Any]) -> list[Any] | None:
+    """The derivative by forward mode; None if a function with a backward rule only is in the way."""
+    try:
+        return flat.forward(v)
+    except ForwardModeError:
+        return None
 
 
 def probe(s: Subject, v: Sequence[Any], w: Sequence[Any], d: Derivative, modes: Sequence[str]) -> Finding | None:
