@@ -49,6 +49,7 @@ class Op:
         self._function = function
         self._signature = signature_of(function)
         self.rules: dict[str, tuple[Rule, ...]] = {}  # what was given to each def_...
+        self._without: dict[str, tuple[int, ...]] = {}  # the arguments that got None there
         self._shape: Rule | None = None
         self._primitive = p = Primitive(
             f"extend.{self.name}", Traits(kind="foreign", may_raise=True), function.__doc__ or "", listed=False
@@ -83,6 +84,12 @@ class Op:
             out = bind(self._primitive, *values, **params)
         found = results(out, [v for v in values if type(v) is not Tracer])
         return tuple(found) if several else found[0]
+
+    @property
+    def constants(self) -> tuple[int, ...]:
+        """The arguments along which no derivative is defined: those for which `def_jvp` or `def_linear` got None."""
+        slot = next((s for s in ("def_vjp", "def_jvp", "def_transpose") if s in self.rules), "")
+        return self._without.get(slot, ())
 
     # -- the rules
 
@@ -297,6 +304,7 @@ class Op:
             if rule is not None:
                 self._rule(slot, rule)
         self.rules[slot] = tuple([r for r in rules if r is not None])
+        self._without[slot] = tuple([i for i, r in enumerate(rules) if r is None])
 
     def _count(self, slot: str, rules: Sequence[Any], args: Sequence[Any]) -> None:
         if len(rules) != len(args):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,11 @@ from funcgrad.testing.culprits import find_culprit
 from funcgrad.testing.differences import Derivative
 from funcgrad.testing.flat import Flat, element, flat_function, random_like
 from funcgrad.testing.kinks import find_kink, worst_of
-from funcgrad.testing.probe import Finding, Subject, forward, probe, subject
+from funcgrad.testing.probe import Finding, Subject, forward, has_forward, probe, subject
 
 MODES = ("fwd", "rev")
 ALONE = 16  # as many arguments are also moved one by one
+PARTS = 64  # as many parts of a direction with a kink are tried
 
 
 @boundary
@@ -52,7 +54,8 @@ def check_grads(
     seed
         Of the random directions.
     directions
-        Along how many random directions all arguments are moved together; at first order each is moved alone too.
+        Along how many random directions, one at least, all arguments are moved together; at first order each is moved
+        alone too.
     full
         Move every element of every argument alone instead.
     rtol, atol
@@ -60,7 +63,8 @@ def check_grads(
         1e-9 relative (3e-5 for float32, 3e-2 for float16).
     kinks
         ``"raise"``: `KinkError` if along one of the directions the function has a kink at the point, or differences do
-        not converge. ``"skip"``: such a direction is not checked.
+        not converge. ``"skip"``: such a direction is split into halves until these have none, down to single elements.
+        `KinkError` only if nothing could be checked, or in a Hypothesis test another point, as after ``assume(False)``.
 
     Raises
     ------
@@ -70,7 +74,7 @@ def check_grads(
     KinkError
         The point is on a kink. Says of which operation.
     ArgumentError
-        No argument, or no result, is of floating point: there is nothing to check.
+        No argument, or no result, is of floating point: there is nothing to check. Or a parameter is none.
 
     Notes
     -----
@@ -86,19 +90,35 @@ def check_grads(
     >>> check_grads(lambda x, y: np.sum(np.sin(x) * y), (np.array([0.5, 1.0]), 2.0))
     """
     order = checked_order(order, "check_grads")
-    checker = Checker(
-        checked_modes(modes, "check_grads"), np.random.default_rng(seed), directions, full, rtol, atol, _kinks(kinks)
-    )
-    flat = flat_function(f, args, kwargs, "check_grads")
-    with doing(f"checking the derivatives of {flat.name}"):
-        checker.check(flat, order)
+    modes, rng = checked_modes(modes, "check_grads"), checked_rng(seed, "check_grads")
+    checker = Checker(modes, rng, _directions(directions), full, rtol, atol, _kinks(kinks))
+    with np.errstate(all="ignore"):
+        flat = flat_function(f, args, kwargs, "check_grads")
+        with doing(f"checking the derivatives of {flat.name}"):
+            checker.check(flat, order)
 
 
 def checked_order(order: Any, who: str) -> int:
     """An order of derivatives."""
-    if not isinstance(order, int | np.integer) or order < 1:
-        raise ArgumentError(f"{who}: order is 1 or more, got {printed(order)}")
-    return int(order)
+    return checked_count(order, f"{who}: order")
+
+
+def checked_count(n: Any, what: str) -> int:
+    """A number of things: one at least."""
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+        raise ArgumentError(f"{what} is 1 or more, got {printed(n)}")
+    return int(n)
+
+
+def checked_rng(seed: Any, who: str) -> np.random.Generator:
+    """Random numbers from a seed."""
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ArgumentError(f"{who}: seed is an integer, 0 or more, got {printed(seed)}")
+    return np.random.default_rng(seed)
+
+
+def _directions(directions: Any) -> int:
+    return checked_count(directions, "check_grads: directions")
 
 
 def checked_modes(modes: Any, who: str) -> tuple[str, ...]:
@@ -131,27 +151,31 @@ class Checker:
         """Check the first derivative of a function, and if more are wanted those of its derivatives."""
         values = flat.values(flat.x)
         if not flat.modes:
-            _require_floats(flat, values)
+            require_floats(flat, values)
         if not sum([np.size(a) for a in flat.x]) or not sum([y.size for y in values]):
             return
         modes = self._available(flat)
         s = subject(flat, self.rtol, self.atol)
-        for v in self._directions(flat):
+        checked, smooth = False, True
+        for direction in self._directions(flat):
             w = random_like(values, self.rng)
-            d = s.differences(v)
-            if d.singular.any():
-                if self.kinks == "raise":
-                    raise kink_error(flat, v, d)
-                continue
-            finding = probe(s, v, w, d, modes)
-            if finding is not None:
-                raise gradient_error(s, finding, v, w)
-        for mode in modes if order > 1 else ():
+            parts = self._smooth(s, direction)
+            smooth = smooth and any([v is direction for v, _ in parts])
+            for v, d in parts:
+                finding = probe(s, v, w, d, modes)
+                if finding is not None and not smooth and not np.isfinite(finding.found):
+                    continue  # a slope that is infinite elsewhere, times zero
+                if finding is not None:
+                    raise gradient_error(s, finding, v, w)
+                checked = True
+        if not checked and not flat.modes:
+            _nothing_checked(s, direction)
+        for mode in self._differentiable(flat, modes) if order > 1 else ():
             along = random_like(flat.x if mode == "fwd" else values, self.rng)
             self.check(flat.derived(mode, along), order - 1)
 
     def _available(self, flat: Flat) -> tuple[str, ...]:
-        """The modes that the function has."""
+        """The modes that the function has at its point."""
         if "fwd" not in self.modes or forward(flat, random_like(flat.x, np.random.default_rng(0))) is not None:
             return self.modes
         if self.modes == ("fwd",):
@@ -159,6 +183,26 @@ class Checker:
                 f"{flat.name} contains a custom_vjp, which has no forward mode", hint='check_grads(..., modes=("rev",))'
             )
         return ("rev",)
+
+    def _differentiable(self, flat: Flat, modes: tuple[str, ...]) -> tuple[str, ...]:
+        """The modes whose derivatives have a derivative in turn."""
+        return ("rev",) if set(modes) == set(MODES) and not has_forward(flat) else modes
+
+    def _smooth(self, s: Subject, v: list[Any]) -> list[tuple[list[Any], Derivative]]:
+        """A direction and the derivative along it; where it has a kink and may, the parts of it that have none."""
+        waiting, found = [v], []
+        for _ in range(PARTS):
+            if not waiting:
+                break
+            v = waiting.pop(0)
+            d = s.differences(v)
+            if not d.singular.any():
+                found.append((v, d))
+            elif self.kinks == "raise":
+                raise kink_error(s.flat, v, d)
+            else:
+                waiting += halves(v)
+        return found
 
     def _directions(self, flat: Flat) -> Iterator[list[Any]]:
         if self.full:
@@ -174,15 +218,15 @@ class Checker:
                     yield [v if i == k else np.zeros_like(a)[()] for i, a in enumerate(flat.x)]
 
 
-def _require_floats(flat: Flat, values: Sequence[Any]) -> None:
+def require_floats(flat: Flat, values: Sequence[Any], who: str = "check_grads") -> None:
     """Something has a derivative."""
     if not flat.x:
         raise ArgumentError(
-            f"check_grads: {flat.name} gets no argument of floating point, so that it has no derivative",
+            f"{who}: {flat.name} gets no argument of floating point, so that it has no derivative",
             hint="2.0 in place of 2; x.astype(float)",
         )
     if not values:
-        raise ArgumentError(f"check_grads: {flat.name} returns nothing of floating point, so that it has no derivative")
+        raise ArgumentError(f"{who}: {flat.name} returns nothing of floating point, so that it has no derivative")
 
 
 def basis(arrays: Sequence[Any], k: int, i: int) -> list[Any]:
@@ -221,7 +265,7 @@ def gradient_error(s: Subject, finding: Finding, v: Sequence[Any], w: Sequence[A
 
 def _only(names: Sequence[str], arrays: Sequence[Any]) -> str | None:
     """The name of the only element that is not zero."""
-    places = [(k, int(i)) for k, a in enumerate(arrays) for i in np.flatnonzero(np.asarray(a))]
+    places = moved(arrays)
     if len(places) != 1:
         return None
     k, i = places[0]
@@ -246,7 +290,7 @@ def halved(
     arrays: Sequence[Any], finding: Finding, wrong: Callable[[list[Any]], Finding | None]
 ) -> tuple[list[Any], Finding]:
     """Halve what is not zero in `arrays` as long as one of the halves is wrong; what is left has ones."""
-    places = [(k, int(i)) for k, a in enumerate(arrays) for i in np.flatnonzero(np.asarray(a))]
+    places = moved(arrays)
     arrays = list(arrays)
     while len(places) > 1:
         half = len(places) // 2
@@ -263,12 +307,34 @@ def halved(
     return (arrays, finding) if found is None else (one, found)
 
 
+def moved(arrays: Sequence[Any]) -> list[tuple[int, int]]:
+    """Which elements are not zero: the number of the array, and the place in it."""
+    return [(k, int(i)) for k, a in enumerate(arrays) for i in np.flatnonzero(np.asarray(a))]
+
+
+def halves(arrays: Sequence[Any]) -> list[list[Any]]:
+    """The arrays as a sum of two with half of the elements each; nothing if there is one element."""
+    places = moved(arrays)
+    half = len(places) // 2
+    return [only_at(arrays, part) for part in (places[:half], places[half:])] if half else []
+
+
 def only_at(arrays: Sequence[Any], places: Sequence[tuple[int, int]]) -> list[Any]:
     """The arrays, with zeros everywhere but at these places."""
     out = [np.zeros_like(np.asarray(a)) for a in arrays]
     for k, i in places:
         out[k].flat[i] = np.asarray(arrays[k]).flat[i]
     return [a[()] for a in out]
+
+
+def _nothing_checked(s: Subject, v: Sequence[Any]) -> None:
+    """Every direction was left out. Hypothesis draws another point; elsewhere this is an error."""
+    hypothesis = sys.modules.get("hypothesis")
+    if hypothesis is not None and hypothesis.currently_in_test_context():
+        hypothesis.reject()
+    error = kink_error(s.flat, v, s.differences(v))
+    error.hint = "nothing is left to check when directions with kinks are skipped; check another point"
+    raise error
 
 
 def kink_error(flat: Flat, v: Sequence[Any], d: Derivative) -> KinkError:

@@ -11,14 +11,14 @@ from funcgrad.api import jit, make_program
 from funcgrad.api.inspect import abstract_trace
 from funcgrad.api.tracing import boundary, function_name, require_callable
 from funcgrad.base import tree
-from funcgrad.base.errors import CheckError, FuncgradError, doing
+from funcgrad.base.errors import ArgumentError, CheckError, FuncgradError, doing, printed
 from funcgrad.core.evaluate import execute
 from funcgrad.core.ir import Equation, Program, subprograms
 from funcgrad.core.stacked import Stacked
 from funcgrad.core.trace import eagerly
 from funcgrad.testing.compare import exactly
 from funcgrad.testing.culprits import called
-from funcgrad.testing.flat import argument_tuple, element, paths
+from funcgrad.testing.flat import argument_tuple, element, evaluated, paths, require_inputs, require_no_text
 from funcgrad.testing.walking import alone, bodies, steps
 
 ULPS = 512.0
@@ -54,9 +54,11 @@ def check_jit(
     require_callable(f, "check_jit")
     args, kwargs = argument_tuple(args, "check_jit"), kwargs or {}
     name = function_name(f)
-    with doing(f"checking jit of {name}"):
-        allowed = (0.0 if is_exact(make_program(f)(*args, **kwargs)) else ULPS) if ulps is None else float(ulps)
-        plain, compiled = f(*args, **kwargs), jit(f)(*args, **kwargs)
+    require_inputs(f, args, "check_jit")
+    require_no_text(f, args, kwargs, "check_jit")
+    with doing(f"checking jit of {name}"), np.errstate(all="ignore"):
+        allowed = (0.0 if is_exact(make_program(f)(*args, **kwargs)) else ULPS) if ulps is None else _ulps(ulps)
+        plain, compiled = evaluated(f, (args, kwargs)), jit(f)(*args, **kwargs)
         expected, found = tree.flatten(plain)[0], tree.flatten(compiled)[0]
         for path, a, b in zip(paths(plain, "result"), found, expected, strict=True):
             said = difference(a, b, path, allowed)
@@ -64,12 +66,20 @@ def check_jit(
                 raise _error(f, name, args, kwargs, said, allowed)
 
 
+def _ulps(ulps: Any) -> float:
+    if not isinstance(ulps, float | int | np.floating | np.integer) or not ulps >= 0:
+        raise ArgumentError(f"check_jit: ulps is a number, 0 or more, got {printed(ulps)}")
+    return float(ulps)
+
+
 def _error(f: Any, name: str, args: Any, kwargs: Any, said: str, allowed: float) -> CheckError:
     found = compiled_otherwise(f, args, kwargs, allowed)
+    rule = f"{allowed:g} units in the last place of the largest are allowed" if allowed else "no difference is allowed"
+    message = f"jit of {name}: {said} without jit; {rule}"
     if found is None:
-        return CheckError(f"jit of {name}: {said} without jit")
+        return CheckError(message)
     e, of_it = found
-    return CheckError(f"jit of {name}: {said} without jit", culprit=f"{called(e)}: {of_it} evaluated", source=e.source)
+    return CheckError(message, culprit=f"{called(e)}: {of_it} evaluated", source=e.source)
 
 
 def difference(found: Any, expected: Any, path: str, ulps: float) -> str | None:

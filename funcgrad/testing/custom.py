@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from funcgrad.api import custom_gradient
 from funcgrad.api.rules import WithRules
-from funcgrad.api.tracing import boundary, function_name
-from funcgrad.base.errors import ArgumentError, CheckError, FuncgradError
+from funcgrad.api.tracing import boundary, function_name, positional_names
+from funcgrad.base import tree
+from funcgrad.base.errors import ArgumentError, CheckError, FuncgradError, KinkError, doing
 from funcgrad.base.source import Source
 from funcgrad.extend import Op
-from funcgrad.testing.check import MODES, check_grads
+from funcgrad.testing.check import MODES, Checker, checked_order, checked_rng, kink_error, require_floats
 from funcgrad.testing.compare import number, worst
 from funcgrad.testing.compiled import check_jit
 from funcgrad.testing.differences import ravel
-from funcgrad.testing.flat import Flat, element, flat_function, random_like
+from funcgrad.testing.flat import Flat, argument_tuple, element, flat_function, is_float, paths, random_like
 from funcgrad.testing.probe import forward, subject
 from funcgrad.testing.rows import check_vmap
 
+WHO = "check_custom_rule"
 ROWS = 3
 
 
@@ -33,7 +36,8 @@ def check_custom_rule(
     Parameters
     ----------
     f
-        What `custom_jvp`, `custom_vjp`, `custom_gradient` or `extend.op` made.
+        What `custom_jvp`, `custom_vjp`, `custom_gradient` or `extend.op` made. Of the last, arguments for which
+        ``def_linear`` or ``def_jvp`` got None are constants.
     args
         The point: a tuple of arguments by position.
     order
@@ -48,7 +52,7 @@ def check_custom_rule(
     CheckError, GradientError, KinkError
         The value that comes with the derivative is another one; the derivative is not that of the undecorated
         function, or not what differences say (in all modes, up to `order`); or it changes under `jit` or `vmap`. The
-        message names the rules and their lines.
+        message names the rules and their lines. At a kink, and where differences do not converge, no rule is blamed.
 
     Examples
     --------
@@ -62,19 +66,44 @@ def check_custom_rule(
     """
     if not isinstance(f, WithRules | Op):
         raise ArgumentError(
-            f"check_custom_rule takes what custom_jvp, custom_vjp or extend.op made, got {type(f).__name__}",
+            f"{WHO} takes what custom_jvp, custom_vjp, custom_gradient or extend.op made, got {type(f).__name__}",
             hint="check_grads(f, args) checks any function",
         )
+    order, rng = checked_order(order, WHO), checked_rng(seed, WHO)
+    checker = Checker(MODES, checked_rng(seed, WHO), 2, False, rtol, None, "raise")
     try:
-        flat = flat_function(f, args, None, "check_custom_rule")
-        rng = np.random.default_rng(seed)
-        if flat.x and flat.outputs:
+        with np.errstate(all="ignore"):
+            flat = moving(f, argument_tuple(args, WHO))
+            require_floats(flat, flat.outputs, WHO)
             _check_value(flat, rng)
             _check_undecorated(f, flat, args, rng, rtol)
-        check_grads(f, args, order, seed=seed, rtol=rtol)
-        _check_transformed(flat, rng)
+            with doing(f"checking the derivatives of {flat.name}"):
+                checker.check(flat, order)
+            _check_transformed(flat, rng)
+    except KinkError as error:
+        error.hint = None if error.hint is None else error.hint.removesuffix(', or kinks="skip"')
+        raise
     except CheckError as error:
         raise _named(error, f) from None
+
+
+def moving(f: Any, args: tuple[Any, ...]) -> Flat:
+    """The function at a point, without the arguments that are constants."""
+    held = [i for i in f.constants if i < len(args)] if isinstance(f, Op) else []
+    if not held:
+        return flat_function(f, args, None, WHO)
+    places = [i for i in range(len(args)) if i not in held]
+
+    def call(*given: Any) -> Any:
+        new = list(args)
+        for i, x in zip(places, given, strict=True):
+            new[i] = x
+        return f(*new)
+
+    roots = positional_names(f, len(args))
+    named = [(n, x) for i in places for n, x in zip(paths(args[i], roots[i]), tree.flatten(args[i])[0], strict=True)]
+    flat = flat_function(call, [args[i] for i in places], None, WHO)
+    return replace(flat, names=[n for n, x in named if is_float(x)], name=f.name)
 
 
 def _named(error: CheckError, f: Any) -> CheckError:
@@ -122,7 +151,7 @@ def _check_undecorated(f: Any, flat: Flat, args: Sequence[Any], rng: np.random.G
         return
     s = subject(flat, rtol)
     try:
-        bare = flat_function(f.__wrapped__, args, None, "check_custom_rule")
+        bare = flat_function(f.__wrapped__, args, None, WHO)
         w = random_like(flat.values(flat.x), rng)
         expected = bare.reverse(w)
     except FuncgradError:  # the function itself cannot be differentiated: that is what rules are for
@@ -135,6 +164,9 @@ def _check_undecorated(f: Any, flat: Flat, args: Sequence[Any], rng: np.random.G
     for what, names, found, given in pairs:
         off = worst(found, ravel(given), 0.0, s.tolerance)
         if off is not None:
+            d = s.differences(v)
+            if d.singular.any():
+                raise kink_error(flat, v, d)
             place = element(what + names[off.output], np.shape(found[off.output]), off.element)
             raise CheckError(
                 f"{flat.name}: by the rule {place} is {number(off.found)}, "

@@ -11,7 +11,7 @@ import numpy as np
 from funcgrad.api import jvp, vjp
 from funcgrad.api.tracing import function_name, positional_names, require_callable
 from funcgrad.base import tree
-from funcgrad.base.errors import ArgumentError
+from funcgrad.base.errors import ArgumentError, printed
 from funcgrad.core.trace import Tracer
 from funcgrad.testing.differences import ravel
 
@@ -120,10 +120,50 @@ def _widened(a: Any) -> Any:
     return np.asarray(a).astype(np.result_type(a, np.float64))[()]
 
 
+def require_inputs(f: Callable[..., Any], args: Sequence[Any], who: str) -> None:
+    """Raise if a ufunc gets more arguments than it has: further ones are what it writes to."""
+    if isinstance(f, np.ufunc) and len(args) != f.nin:
+        raise ArgumentError(f"{who}: {function_name(f)} has {f.nin} argument{'s'[: f.nin > 1]}, got {len(args)}")
+
+
+def require_no_text(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], who: str) -> None:
+    """Raise if an argument is a string."""
+    roots = [*positional_names(f, len(args)), *kwargs]
+    for root, given in zip(roots, [*args, *kwargs.values()], strict=True):
+        for name, x in zip(paths(given, root), tree.flatten(given)[0], strict=True):
+            if isinstance(x, str | bytes):
+                raise ArgumentError(
+                    f"{who}: {name} is a string, {printed(x)}, and no array of numbers",
+                    hint=f"close over it: {who}(lambda x: f(x, {printed(x)}), (x,))",
+                )
+
+
+def evaluated(f: Callable[..., Any], given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    """``f(*args, **kwargs)``; where Python's floats raise or leave the real numbers, what NumPy's give instead."""
+    args, kwargs = given
+    leaves, treedef = tree.flatten(given)
+    if not any([type(x) is float for x in leaves]) or any([type(x) is Tracer or _is_complex(x) for x in leaves]):
+        return f(*args, **kwargs)
+    try:
+        out = f(*args, **kwargs)
+        if not any([_is_complex(y) for y in tree.flatten(out)[0]]):
+            return out
+    except (ZeroDivisionError, OverflowError):
+        pass
+    args, kwargs = tree.unflatten(treedef, [np.float64(x) if type(x) is float else x for x in leaves])
+    with np.errstate(all="ignore"):
+        return f(*args, **kwargs)
+
+
+def _is_complex(x: Any) -> bool:
+    return type(x) is complex or getattr(getattr(x, "dtype", None), "kind", "") == "c"
+
+
 def flat_function(f: Callable[..., Any], args: Any, kwargs: dict[str, Any] | None, who: str) -> Flat:
     """`f` at a point, as a function of its floating-point leaves; the others stay as they are."""
     require_callable(f, who)
     args, kwargs = argument_tuple(args, who), kwargs or {}
+    require_inputs(f, args, who)
     leaves, treedef = tree.flatten((args, kwargs))
     roots = positional_names(f, len(args))
     names = [n for root, a in zip(roots, args, strict=True) for n in paths(a, root)]
@@ -135,8 +175,7 @@ def flat_function(f: Callable[..., Any], args: Any, kwargs: dict[str, Any] | Non
         new = list(leaves)
         for i, value in zip(where, x, strict=True):
             new[i] = float(value) if type(leaves[i]) is float and type(value) is not Tracer else value
-        a, k = tree.unflatten(treedef, new)
-        return f(*a, **k)
+        return evaluated(f, tree.unflatten(treedef, new))
 
     out = result(*x)
     if out is None:

@@ -11,7 +11,7 @@ import numpy as np
 from funcgrad.base.errors import ForwardModeError
 from funcgrad.testing.compare import SAFETY, Mismatch, Tolerance, tolerance_for, worst
 from funcgrad.testing.differences import Derivative, derivative_along, ravel
-from funcgrad.testing.flat import Flat, pairing
+from funcgrad.testing.flat import Flat, pairing, random_like
 from funcgrad.testing.rounding import rounding
 from funcgrad.testing.walking import differenced, narrowest
 
@@ -75,6 +75,25 @@ def subject(flat: Flat, rtol: float | None = None, atol: float | None = None) ->
     return Subject(flat, exact, float(np.finfo(dtype).eps), tolerance_for(own, rtol, atol), rounding(exact))
 
 
+def has_forward(flat: Flat) -> bool:
+    """Whether the derivative by forward mode has one too: no branch holds a backward rule only, taken or not."""
+    rng = np.random.default_rng(0)
+    derived = flat.derived("fwd", random_like(flat.x, rng))
+    try:
+        derived.reverse(random_like(derived.values(flat.x), rng))
+    except ForwardModeError:
+        return False
+    return True
+
+
+def _noise(flat: Flat, mode: str, direction: Sequence[Any]) -> Any:
+    """How much rounding may change a derivative; nothing is known where it is no function."""
+    try:
+        return rounding(flat.derived(mode, direction))
+    except ForwardModeError:
+        return 0.0
+
+
 def forward(flat: Flat, v: Sequence[Any]) -> list[Any] | None:
     """The derivative by forward mode; None if a function with a backward rule only is in the way."""
     try:
@@ -89,7 +108,7 @@ def probe(s: Subject, v: Sequence[Any], w: Sequence[Any], d: Derivative, modes: 
     if dots is not None:
         off = worst(dots, d.value, d.error, s.tolerance)
         if off is not None:  # unless rounding explains it
-            off = worst(dots, d.value, d.error + rounding(s.flat.derived("fwd", v)), s.tolerance)
+            off = worst(dots, d.value, d.error + _noise(s.flat, "fwd", v), s.tolerance)
         if off is not None:
             return _forward_finding(off)
     return reverse_finding(s, v, balanced(w, d), d, dots) if "rev" in modes else None
@@ -131,7 +150,7 @@ def reverse_finding(
             wrong = Finding("rev", found, expected, bound)
     if wrong is None:
         return None
-    noise = float((rounding(s.flat.derived("rev", w)) * abs(ravel(v))).sum())
+    noise = float((_noise(s.flat, "rev", w) * abs(ravel(v))).sum())
     if dots is not None:
-        noise += float((rounding(s.flat.derived("fwd", v)) * weights).sum())
+        noise += float((_noise(s.flat, "fwd", v) * weights).sum())
     return None if abs(wrong.found - wrong.expected) <= bound + SAFETY * noise else wrong

@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -15,11 +15,12 @@ from funcgrad.api.tracing import boundary, function_name, positional_names, requ
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, CheckError, KinkError
 from funcgrad.base.source import Source
-from funcgrad.testing.check import MODES, check_grads, checked_modes, checked_order
-from funcgrad.testing.flat import is_float
-from funcgrad.testing.strategies import Elements, Points, _points, hypothesis
+from funcgrad.testing.check import MODES, check_grads, checked_count, checked_modes, checked_order
+from funcgrad.testing.flat import evaluated, is_float
+from funcgrad.testing.strategies import Points, elements_between, hypothesis
 
-Test = Callable[[], None]
+Test = Callable[..., None]
+SELF = "self"
 
 
 @boundary
@@ -47,20 +48,22 @@ def gradients(
     order, modes, rtol, atol
         As for `check_grads`.
     low, high, avoid, distance, seek
-        As for `arrays`, of the arguments that are no strategies.
+        As for `arrays`, of the arguments that are no strategies; what strategies draw is theirs to say.
     examples
         How many points. Default: as the Hypothesis profile says, 100 if there is none.
 
     Returns
     -------
     callable
-        A function without arguments, a Hypothesis test: pytest collects it by any name. Its attribute ``function`` is
-        the function as it was.
+        A function without arguments, a Hypothesis test: pytest collects it by any name. Of a method of a test class, a
+        method. Its attribute ``function`` is the function as it was.
 
     Raises
     ------
     MissingPackageError
         Hypothesis is not installed.
+    ArgumentError
+        There is nothing to draw, or `low` and the like are given although all arguments are strategies.
 
     Notes
     -----
@@ -76,11 +79,13 @@ def gradients(
     ...     return np.sum(np.exp(-((x / width) ** 2)))
     >>> test_energy()
     """
-    elements = Elements(float(low), float(high), _points(avoid), float(distance), _points(seek))
+    elements = elements_between("gradients", low, high, avoid, distance, seek)
     order, modes = checked_order(order, "gradients"), checked_modes(modes, "gradients")
+    examples = None if examples is None else checked_count(examples, "gradients: examples")
     options = {"order": order, "modes": modes, "rtol": rtol, "atol": atol}
 
     def decorate(f: Callable[..., Any], examples_of: Sequence[Any]) -> Test:
+        elements.require_use(list(examples_of), "gradients")
         drawn = [elements.like(a) for a in examples_of]
         return property_test(f, drawn, options, examples)
 
@@ -98,14 +103,20 @@ def property_test(f: Callable[..., Any], drawn: Sequence[Any], options: dict[str
     h = hypothesis()
     if not drawn:
         raise ArgumentError(f"gradients: {function_name(f)} has no arguments to draw", hint="@gradients(arrays(3))")
-    names = [n if n.isidentifier() else f"x{i}" for i, n in enumerate(positional_names(f, len(drawn)))]
+    method = is_method(f)
+    given = positional_names(f, method + len(drawn))[method:]
+    names = [n if n.isidentifier() else f"x{i}" for i, n in enumerate(given)]
 
-    def test(**values: Any) -> None:
+    def test(*instance: Any, **values: Any) -> None:
         __tracebackhide__ = True
-        check(f, tuple([values[n] for n in names]), options, h.reject)
+        checked = MethodType(f, *instance) if method else f
+        check(checked, tuple([values[n] for n in names]), options, h.reject)
 
     kind = inspect.Parameter.KEYWORD_ONLY
-    test.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    parameters = [inspect.Parameter(n, kind) for n in names]
+    if method:
+        parameters.insert(0, inspect.Parameter(SELF, inspect.Parameter.POSITIONAL_OR_KEYWORD))
+    test.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     test.__name__ = test.__qualname__ = function_name(f)
     test.__module__, test.__doc__, test.__wrapped__ = f.__module__, f.__doc__, f  # type: ignore[attr-defined]
     phases = [p for p in h.settings().phases if p is not h.Phase.explain]  # explains lines of funcgrad
@@ -114,10 +125,10 @@ def property_test(f: Callable[..., Any], drawn: Sequence[Any], options: dict[str
     drawing = h.given(**dict(zip(names, drawn, strict=True)))(settings(test))
 
     @functools.wraps(drawing)
-    def out() -> None:
+    def out(*instance: Any) -> None:
         __tracebackhide__ = True
         try:
-            drawing()
+            drawing(*instance)
         except (h.errors.FailedHealthCheck, h.errors.Unsatisfiable) as error:
             error.add_note(
                 f"gradients: {function_name(f)} is on a kink, or not finite, at most of the points drawn; "
@@ -129,11 +140,19 @@ def property_test(f: Callable[..., Any], drawn: Sequence[Any], options: dict[str
     return out
 
 
+def is_method(f: Any) -> bool:
+    """Whether a function is one of a class body, to be called with an instance first."""
+    if not isinstance(f, FunctionType) or positional_names(f, 1) != [SELF]:
+        return False
+    outer = f.__qualname__.rpartition(".")[0]
+    return bool(outer) and not outer.endswith("<locals>")
+
+
 def check(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], skip: Callable[[], Any]) -> None:
     """Check the derivatives at one point; what goes wrong says how to go there again."""
     with np.errstate(all="ignore"):
         try:
-            if finite(f(*args)):
+            if finite(evaluated(f, (args, {}))):
                 check_grads(f, args, **options)
                 return
         except KinkError:
@@ -175,6 +194,9 @@ def reproduced(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
 
 def _spelled(f: Callable[..., Any]) -> str:
     """The name of a function, or where its property test keeps it."""
+    if isinstance(f, MethodType):
+        owner = type(f.__self__).__qualname__
+        return f"{owner}.{function_name(f)}.function.__get__({owner}())"
     name = function_name(f)
     found = getattr(sys.modules.get(f.__module__), name, None)
     return f"{name}.function" if getattr(found, "function", None) is f else name
@@ -206,7 +228,7 @@ def _hinted(f: Callable[..., Any]) -> list[Any]:
     """What the type hints of a function say that its arguments are like."""
     plain = inspect.unwrap(f)
     hints = get_type_hints(plain, include_extras=True)
-    parameters = inspect.signature(plain).parameters.values()
+    parameters = list(inspect.signature(plain).parameters.values())[is_method(f) :]
     return [_example(function_name(f), p.name, hints.get(p.name)) for p in parameters if p.default is p.empty]
 
 

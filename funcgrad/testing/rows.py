@@ -18,9 +18,10 @@ from funcgrad.core.stacked import Stacked
 from funcgrad.core.trace import eagerly
 from funcgrad.numpy.operands import operand
 from funcgrad.ops.broadcasting import align
+from funcgrad.testing.check import checked_rng
 from funcgrad.testing.compare import Mismatch, number, tolerance_for
 from funcgrad.testing.culprits import called
-from funcgrad.testing.flat import argument_tuple, element, is_float, paths, random_like
+from funcgrad.testing.flat import argument_tuple, element, is_float, paths, random_like, require_inputs, require_no_text
 from funcgrad.testing.walking import alone, bodies, compute
 from funcgrad.transforms.batch import batch
 
@@ -115,11 +116,13 @@ def check_vmap(
     """
     require_callable(f, "check_vmap")
     args = argument_tuple(args, "check_vmap")
-    name = function_name(f)
-    with doing(f"checking vmap of {name}"):
+    name, rng = function_name(f), checked_rng(seed, "check_vmap")
+    require_inputs(f, args, "check_vmap")
+    require_no_text(f, args, {}, "check_vmap")
+    with doing(f"checking vmap of {name}"), np.errstate(all="ignore"):
         values = rows_of(f, args, in_axes)
         require_same(values, name, rtol)
-        for rows in derived(values, _names(f, args), np.random.default_rng(seed)) if derivatives else ():
+        for rows in derived(values, _names(f, args), rng) if derivatives else ():
             require_same(rows, name, rtol)
 
 
@@ -136,8 +139,10 @@ def rows_of(f: Callable[..., Any], args: tuple[Any, ...], in_axes: Any) -> Rows:
         if d is not None and not -np.ndim(x) <= d < np.ndim(x):
             raise AxisError(f"check_vmap: axis {d} is out of range for an argument of shape {np.shape(x)}")
     dims = tuple([None if d is None else d % np.ndim(x) for x, d in zip(leaves, given, strict=True)])
-    if all([d is None for d in dims]) or not Rows(f, leaves, dims, []).size:
-        raise ArgumentError("check_vmap: no argument has rows")
+    if all([d is None for d in dims]):
+        raise ArgumentError("check_vmap: no argument has rows", hint="check_vmap(f, (x, 2.0), in_axes=(0, None))")
+    if not Rows(f, leaves, dims, []).size:
+        raise ArgumentError("check_vmap: there are no rows to compare, because the arguments have 0 of them")
 
     def call(*row: Any) -> tuple[Any, ...]:
         return tuple(tree.flatten(f(*tree.unflatten(treedef, row)))[0])
@@ -202,11 +207,17 @@ def require_same(rows: Rows, name: str, rtol: float | None) -> None:
         return
     place = element(rows.outputs[off.output], found[off.output].shape, off.element)
     said = f"vmap of {name}: {place} is {number(off.found)}, but row by row it is {number(off.expected)}"
+    said += f"; {slack_of(found[off.output].dtype, rtol):.1g} of the largest is allowed"
     culprit = batched_otherwise(rows, rtol)
     if culprit is None:
         raise CheckError(said, hint="the first index is the row")
     e, of_it = culprit
     raise CheckError(said, culprit=f"{called(e)}: {of_it}", source=e.source, hint="the first index is the row")
+
+
+def slack_of(dtype: Any, rtol: float | None) -> float:
+    """What floats of a dtype may differ by, relative to the largest number of an array; others are equal."""
+    return 0.0 if dtype.kind not in "fc" else tolerance_for(dtype).slack if rtol is None else rtol
 
 
 def mismatch(found: Sequence[Any], expected: Sequence[Any], rtol: float | None) -> Mismatch | None:
@@ -228,7 +239,7 @@ def _excess(a: Any, b: Any, rtol: float | None) -> Any:
             return np.where(equal, 0.0, np.inf)
         finite = np.isfinite(b)
         largest = np.max(abs(b), initial=0.0, where=finite)
-        allowed = (tolerance_for(a.dtype).slack if rtol is None else rtol) * (abs(b) + largest)
+        allowed = slack_of(a.dtype, rtol) * (abs(b) + largest)
         off = abs(a - b) / np.maximum(allowed, np.finfo(a.dtype).tiny)
         return np.where(equal, 0.0, np.where(np.isfinite(a) & finite, off, np.inf))
 

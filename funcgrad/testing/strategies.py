@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base import tree
-from funcgrad.base.errors import DtypeError, MissingPackageError, ParameterError, printed
+from funcgrad.base.errors import ArgumentError, DtypeError, MissingPackageError, ParameterError, printed
 from funcgrad.testing.drawing import Style, draw_recipe
 from funcgrad.testing.flat import is_float
 from funcgrad.testing.nesting import WRAPPERS
@@ -86,8 +86,7 @@ def arrays(
     ...     assert x.shape == (2, 3) and (abs(x) >= 1 / 16).all() and (abs(x) <= 1).all()
     >>> test()
     """
-    elements = Elements(float(low), float(high), _points(avoid), float(distance), _points(seek))
-    return elements.arrays(shape, np.dtype(dtype))
+    return elements_between("arrays", low, high, avoid, distance, seek).arrays(shape, np.dtype(dtype))
 
 
 def like(
@@ -120,7 +119,9 @@ def like(
     ...     assert tree["w"].shape == (2, 3) and tree["n"] == 4
     >>> test()
     """
-    return Elements(float(low), float(high), _points(avoid), float(distance), _points(seek)).like(example)
+    elements = elements_between("like", low, high, avoid, distance, seek)
+    elements.require_use(example, "like")
+    return elements.like(example)
 
 
 def programs(
@@ -166,9 +167,11 @@ def programs(
     >>> test()
     """
     st = hypothesis(".strategies")
-    if steps < 1 or depth < 0:
+    if not all([isinstance(n, int | np.integer) for n in (steps, depth)]) or steps < 1 or depth < 0:
         raise ParameterError(f"programs: steps is {steps}, depth {depth}", hint="steps is 1 or more, depth 0 or more")
     named = _known(operations, OPERATIONS, "operations"), _known(wrappers, WRAPPERS, "wrappers")
+    if not named[0]:
+        raise ParameterError("programs: operations is empty", hint='operations=["sin", "add"]')
 
     @st.composite  # type: ignore[untyped-decorator]
     def drawn(draw: Any) -> Recipe:
@@ -218,19 +221,47 @@ class Drawn:
         self.draw(drawn())
 
 
-def _points(given: Points) -> tuple[float, ...]:
-    return tuple([float(p) for p in np.ravel(given)])
+def elements_between(who: str, low: Any, high: Any, avoid: Any, distance: Any, seek: Any) -> Elements:
+    """Which numbers are drawn, as a user says it."""
+    given = {"low": low, "high": high, "avoid": avoid, "distance": distance, "seek": seek}
+    several = ("avoid", "seek")
+    found = {name: _numbers(who, name, x, several=name in several) for name, x in given.items()}
+    if found["distance"][0] < 0:
+        raise ParameterError(f"{who}: distance is 0 or more, got {printed(distance)}")
+    return Elements(**{name: x if name in several else x[0] for name, x in found.items()})
+
+
+def _numbers(who: str, name: str, given: Any, several: bool) -> tuple[float, ...]:
+    try:
+        found = np.asarray(given)
+        if (found.size and found.dtype.kind not in "iuf") or found.ndim > several or not np.isfinite(found).all():
+            raise ValueError
+    except (TypeError, ValueError):
+        what = "a finite number, or several" if several else "a finite number"
+        raise ParameterError(f"{who}: {name} is {what}, got {printed(given)}") from None
+    return tuple([float(p) for p in found.ravel()])
 
 
 @dataclass(frozen=True)
 class Elements:
     """Which numbers are drawn; the parameters are those of `arrays`."""
 
-    low: float
-    high: float
-    avoid: tuple[float, ...]
-    distance: float
-    seek: tuple[float, ...]
+    low: float = -4.0
+    high: float = 4.0
+    avoid: tuple[float, ...] = ()
+    distance: float = 1 / 16
+    seek: tuple[float, ...] = ()
+
+    def require_use(self, example: Any, who: str) -> None:
+        """Raise if something is asked for although all leaves are strategies already."""
+        st = hypothesis(".strategies")
+        drawn = [x for x in tree.flatten(example)[0] if isinstance(x, st.SearchStrategy) or is_float(x)]
+        asked = [n for n, default in vars(Elements()).items() if getattr(self, n) != default]
+        if asked and drawn and all([isinstance(x, st.SearchStrategy) for x in drawn]):
+            raise ArgumentError(
+                f"{who}: {' and '.join(asked)} would say nothing, because all arguments are strategies already",
+                hint=f"give {'them' if len(asked) > 1 else 'it'} to the strategy, as in arrays(3, {asked[0]}=...)",
+            )
 
     def like(self, example: Any) -> Any:
         """A strategy of trees like an example."""

@@ -455,8 +455,8 @@ COMMON: tuple[str, ...] = (
 )  # fmt: skip
 """What most programs are made of; without them most other operations find no operands."""
 
-PRIVATE = UNNAMED | {  # `guarded` makes NumPy warn
-    "guarded",
+PRIVATE = UNNAMED | {  # `guarded` makes NumPy warn, and differences say something else of the next three
+    "guarded", "stop_gradient", "nextafter", "spacing",
     "barrier", "check_fits", "linear_recurrence", "dynamic_slice", "dynamic_update_slice", "stable_order", "callback",
     "heard", "iota",
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -147,18 +148,25 @@ def _moves(v: Var, x: Any) -> bool:
 
 
 def rules_of(e: Equation) -> list[tuple[str, Source | None]]:
-    """The derivative rules of the user's that an equation holds: their names, and a line of each."""
+    """The derivative rules of the user's that an equation holds: their names, and where each begins."""
     rules = e.params.get("rules", ())
-    return [(p.name, first_source(p)) for p in rules if isinstance(p, Program)] if isinstance(rules, tuple) else []
+    if not isinstance(rules, tuple):
+        return []
+    return [(p.name, written_at(p, e.source)) for p in rules if isinstance(p, Program)]
 
 
-def first_source(program: Program) -> Source | None:
-    """The line of the first equation that has one."""
-    for e in program.equations:
-        if e.source is not None:
-            return e.source
+def written_at(rule: Program, applied: Source | None) -> Source | None:
+    """Where the user's function begins that a rule does: not the one in which the rule was applied."""
+    around = None if applied is None else applied.code
+    codes = [s.code for s in sources(rule, around)]
+    named = [code for code in codes if code.co_name in (rule.name, "<lambda>")]
+    return Source((named or codes)[0], 0) if codes else None
+
+
+def sources(program: Program, around: CodeType | None) -> Iterator[Source]:
+    """The user's lines, then those of Programs that equations hold; without equations of the function `around`."""
+    inner = [e for e in program.equations if e.source is None or e.source.code is not around]
+    yield from [e.source for e in inner if e.source is not None]
+    for e in inner:
         for _, body in subprograms(e):
-            found = first_source(body)
-            if found is not None:
-                return found
-    return None
+            yield from sources(body, around)

@@ -25,6 +25,14 @@ def clipped_square(x: Any) -> Any:
 clipped_square.defvjp(lambda x: (x**2, x), lambda x, ct: (2 * x * ct,))
 
 
+@fg.custom_jvp
+def wrong_second(x: Any) -> Any:
+    return x**3
+
+
+wrong_second.defjvps(lambda x_dot, y, x: 3 * fg.stop_gradient(x) ** 2 * x_dot)
+
+
 def bisection(a: Any) -> Any:
     low, high = 0.0 * a, 10.0 + 0 * a
     for _ in range(60):
@@ -89,6 +97,22 @@ def test_every_element_alone(name: str) -> None:
     check_grads(f, tuple(args), full=True)
 
 
+def test_a_rule_for_reverse_mode_in_a_branch_that_is_not_taken() -> None:
+    branches = lambda x: fg.lax.cond(x > 0, lambda x: x**3, clipped_square, x)
+    for f in (branches, fg.jit(branches), lambda x: fg.lax.switch(1, [clipped_square, np.sin], x)):
+        for x in (1.5, -1.5):
+            check_grads(f, (x,), order=3)
+            check_grads(f, (x,), modes=("rev", "fwd"))
+    check_grads(branches, (1.5,), order=1, modes="fwd")
+    wrong = lambda x: fg.lax.cond(x > 0, lambda x: x * x * fg.stop_gradient(x), clipped_square, x)
+    for modes in (("fwd", "rev"), ("rev",)):
+        with pytest.raises(fg.errors.GradientError, match="culprit: stop_gradient"):
+            check_grads(wrong, (1.5,), modes=modes)
+    second = lambda x: fg.lax.cond(x > 0, wrong_second, clipped_square, x)
+    with pytest.raises(fg.errors.GradientError, match="fwd over rev, order 2"):
+        check_grads(second, (1.5,))
+
+
 def test_third_order() -> None:
     check_grads(lambda x: np.exp(x) * np.sin(x), (0.3,), order=3)
 
@@ -111,7 +135,9 @@ def test_a_thing_depends_on_the_seed_only(seed: int) -> None:
 
 
 def test_arguments_that_do_not_fit() -> None:
-    for wrong in ({"order": 0}, {"modes": ("forward",)}, {"modes": ()}, {"kinks": "warn"}):
+    counts = [{name: n} for name in ("order", "directions") for n in (0, -1, 1.5, "2", True)]
+    seeds = [{"seed": seed} for seed in ("a", -1, 0.5, None)]
+    for wrong in (*counts, *seeds, {"modes": ("forward",)}, {"modes": ()}, {"kinks": "warn"}):
         with pytest.raises(fg.errors.ArgumentError, match="check_grads"):
             check_grads(np.sin, (1.0,), **wrong)
     with pytest.raises(fg.errors.ArgumentError, match="tuple with one entry per argument"):

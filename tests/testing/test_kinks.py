@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
 import funcgrad as fg
 from funcgrad.errors import KinkError
-from funcgrad.testing import check_grads
+from funcgrad.testing import arrays, check_grads
+
+NOTHING = "nothing is left to check when directions with kinks are skipped; check another point"
 
 
 def distance(x: Any) -> Any:
@@ -75,11 +78,48 @@ def test_the_line_is_that_of_the_operation() -> None:
 
 @pytest.mark.filterwarnings("ignore:divide by zero")
 def test_directions_with_kinks_can_be_left_out() -> None:
-    for f, args, _ in KINKS.values():
-        check_grads(f, args, kinks="skip")
+    nowhere, hints = set(), set()  # there is nothing else to check
+    for name, (f, args, _) in KINKS.items():
+        try:
+            check_grads(f, args, kinks="skip")
+        except KinkError as error:
+            nowhere.add(name)
+            hints.add(error.hint)
+    assert hints == {NOTHING}
+    assert nowhere == {
+        "minimum", "abs of an argument", "norm", "relu", "in cond", "a jump", "a jump of the derivative",
+        "an infinite slope", "the end of the domain", "a pole", "no finite value", "in Python",
+    }  # fmt: skip
     f = lambda x, y: np.abs(x) + fg.stop_gradient(y) * y  # what is wrong in other directions is still found
     with pytest.raises(fg.errors.GradientError, match="in y is 2"):
         check_grads(f, (0.0, 2.0), kinks="skip")
+
+
+def test_what_is_left_of_a_direction_with_a_kink_is_checked() -> None:
+    f = lambda x: np.abs(x[0]) + fg.stop_gradient(x[1])
+    with pytest.raises(fg.errors.GradientError, match=r"in x\[1\] is 0, but should be 1"):
+        check_grads(f, (np.array([0.0, 2.0]),), kinks="skip")
+    rows = lambda x: np.abs(x) * np.where(np.arange(40) == 33, fg.stop_gradient(x), x)
+    x = np.where(np.arange(40) % 8 == 0, 0.0, 1.5)
+    for full in (False, True):
+        with pytest.raises(fg.errors.GradientError, match=r"result\[33\] in x\[33\]"):
+            check_grads(rows, (x,), kinks="skip", full=full, order=1)
+    check_grads(lambda x: x * np.abs(x), (0.0,), kinks="skip")  # at first order something is checked
+
+
+def test_where_nothing_is_checked_hypothesis_draws_another_point() -> None:
+    checked = []
+
+    @hypothesis.settings(max_examples=20, deadline=None, database=None)
+    @hypothesis.given(arrays(seek=0.0))
+    def test(x: Any) -> None:
+        check_grads(np.abs, (x,), kinks="skip")
+        checked.append(x)
+
+    test()
+    assert len(checked) == 20 and 0.0 not in checked
+    with pytest.raises(KinkError, match=NOTHING):
+        check_grads(np.abs, (0.0,), kinks="skip")
 
 
 def test_smooth_points_of_functions_with_kinks_pass() -> None:

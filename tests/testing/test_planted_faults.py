@@ -295,6 +295,33 @@ def test_check_jit_passes() -> None:
     check_jit(lambda p, x: {"a": np.tanh(x @ p["w"]), "b": x + 1, "n": 3}, ({"w": M}, M))
     check_jit(lambda x, *, n: x * n, (V,), kwargs={"n": 2})
     check_jit(fg.grad(lambda x: np.sum(np.exp(x) ** 2)), (V,))
+    check_jit(lambda x: 1 / x, (0.0,))
+
+
+@pytest.mark.filterwarnings("error")
+def test_values_that_are_not_finite_do_not_warn() -> None:
+    check_jit(lambda x: np.log(x) / x, (np.array([0.0, 1.0, -1.0]),))
+    check_vmap(lambda x: np.log(x) / x, (np.array([0.0, 1.0, -1.0]),))
+    with pytest.raises(fg.errors.KinkError):
+        check_grads(lambda x: np.log(x) / x, (np.array([0.0, 1.0, -1.0]),))
+
+
+def test_what_is_no_array_is_said() -> None:
+    with pytest.raises(fg.errors.ArgumentError, match=r"(?s)check_jit: a\['k'\] is a string, 'b', .*hint: close over"):
+        check_jit(lambda x, a: x, (V, {"k": "b"}))
+    with pytest.raises(fg.errors.ArgumentError, match="check_jit: mode is a string"):
+        check_jit(lambda x, mode: x, (V,), kwargs={"mode": "a"})
+    with pytest.raises(fg.errors.ArgumentError, match="check_vmap: a is a string"):
+        check_vmap(lambda x, a: x, (M, "a"), in_axes=(0, None))
+    with pytest.raises(fg.errors.ArgumentError, match="there are no rows to compare"):
+        check_vmap(np.sin, (np.zeros((0, 3)),))
+    for check in (check_grads, check_jit, check_vmap):
+        with pytest.raises(fg.errors.ArgumentError, match="sin has 1 argument, got 2"):
+            check(np.sin, (V, V))
+    with pytest.raises(fg.errors.ArgumentError, match="check_vmap: seed is an integer, 0 or more, got 'a'"):
+        check_vmap(np.sin, (V,), seed="a")
+    with pytest.raises(fg.errors.ArgumentError, match="check_jit: ulps is a number, 0 or more, got -1"):
+        check_jit(np.sin, (V,), ulps=-1)
 
 
 def test_wrong_compiled_code_is_found() -> None:
@@ -317,7 +344,7 @@ def test_wrong_compiled_code_is_found() -> None:
     finally:
         del registry["planted_square"]
     message = str(caught.value)
-    assert "jit of f: result['y'][1] is 7.0, but 10.0 without jit" in message
+    assert "jit of f: result['y'][1] is 7.0, but 10.0 without jit; 512 units in the last place of the lar" in message
     assert "culprit: planted_square: result 0 alone[1] is 6.0, but 9.0 evaluated" in message
     assert line_of(message) == "return apply(planted, x)"
 
@@ -342,8 +369,54 @@ def test_right_rules_pass() -> None:
     check_custom_rule(backward_rule(product, lambda p, ct: (ct * p[1], ct * p[0])), (V, W))
     check_custom_rule(op(sine, jvp=[lambda d, y, x: np.cos(x) * d]), (V,))
     check_custom_rule(op(lambda x: 2 * x, linear=[lambda ct, x: 2 * ct]), (V,))
-    with pytest.raises(fg.errors.ArgumentError, match="check_custom_rule takes what"):
+    with pytest.raises(fg.errors.ArgumentError, match=r"custom_vjp, custom_gradient or extend\.op made, got "):
         check_custom_rule(np.sin, (V,))
+    with pytest.raises(fg.errors.ArgumentError, match="check_custom_rule: product gets no argument of floating"):
+        check_custom_rule(backward_rule(product, lambda p, ct: (ct * p[1], ct * p[0])), (1, 2))
+    with pytest.raises(fg.errors.ArgumentError, match="check_custom_rule: order is 1 or more"):
+        check_custom_rule(op(sine, jvp=[lambda d, y, x: np.cos(x) * d]), (V,), order=0)
+
+
+def test_arguments_without_a_rule_are_constants() -> None:
+    scaled = lambda x, c: c @ x  # linear in either
+    check_custom_rule(op(scaled, linear=[lambda ct, x, c: c.T @ ct, None]), (V, M))
+    check_custom_rule(op(scaled, jvp=[lambda d, y, x, c: c @ d, None]), (V, M))
+    check_custom_rule(op(lambda c, x: c * x, linear=[None, lambda ct, c, x: c * ct]), (V, W))
+    wrong = op(lambda c, x: c * x, linear=[None, lambda ct, c, x: 2 * c * ct])
+    with pytest.raises(GradientError, match=r"rev, order 1: the derivative of result\[\d\] in x\[\d\] is"):
+        check_custom_rule(wrong, (V, W))
+
+
+def test_at_a_kink_no_rule_is_blamed() -> None:
+    relu = fg.custom_jvp(lambda x: np.maximum(x, 0.0))
+    relu.defjvps(lambda x_dot, y, x: np.where(x > 0, 1.0, 0.0) * x_dot)
+    check_custom_rule(relu, (1.0,))
+    for x in (0.0, np.array([1.0, 0.0])):
+        with pytest.raises(fg.errors.KinkError, match="a kink of maximum") as caught:
+            check_custom_rule(relu, (x,))
+        assert caught.value.culprit is None and caught.value.hint.endswith("check another point")
+
+
+def survival(x: Any) -> Any:
+    return np.exp(-x)
+
+
+def survival_jvp(x_dot: Any, y: Any, x: Any) -> Any:
+    return y * x_dot
+
+
+def test_rules_are_at_the_same_line_for_all_checks() -> None:
+    f = fg.custom_jvp(survival)
+    f.defjvps(survival_jvp)
+    line = survival_jvp.__code__.co_firstlineno
+    for check in (check_grads, check_custom_rule):
+        with pytest.raises(CheckError, match=rf"rule \w+ \(test_planted_faults\.py:{line}\)"):
+            check(f, (1.0,))
+    g = backward_rule(sine, half_back)
+    line = half_back.__code__.co_firstlineno
+    for check in (check_grads, check_custom_rule):
+        with pytest.raises(CheckError, match=rf"half_back \(test_planted_faults\.py:{line}\)"):
+            check(g, (V,))
 
 
 def slow_sine_jvp(primals: Any, tangents: Any) -> Any:

@@ -14,9 +14,18 @@ import pytest
 from hypothesis import errors, find, given, settings, strategies as st
 
 import funcgrad as fg
-from funcgrad.errors import ArgumentError, DtypeError, GradientError, MissingPackageError, ParameterError, UsageError
+from funcgrad.errors import (
+    ArgumentError,
+    DtypeError,
+    GradientError,
+    KinkError,
+    MissingPackageError,
+    ParameterError,
+    UsageError,
+)
 from funcgrad.testing import arrays, check_grads, gradients, like, programs
 from funcgrad.testing.properties import code
+from funcgrad.testing.vocabulary import PUBLIC
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -111,6 +120,22 @@ def test_what_cannot_be_drawn_is_said() -> None:
         programs(steps=0)
 
 
+@pytest.mark.parametrize("depth", [0, 1])
+def test_differences_work_for_programs(depth: int) -> None:
+    smooth = 0
+
+    @settings(max_examples=10, deadline=None)
+    @given(programs(depth=depth))
+    def test(f: Any) -> None:
+        nonlocal smooth
+        check_grads(f, f.args, order=1, kinks="skip")
+        smooth += 1
+
+    test()
+    assert smooth == 10
+    assert not {"stop_gradient", "nextafter", "spacing"} & set(PUBLIC)
+
+
 # -- property tests
 
 
@@ -203,6 +228,20 @@ def test_kinks_and_points_outside_of_the_domain_are_skipped() -> None:
     assert any(["absolute is on a kink, or not finite, at most" in note for note in found.value.__notes__])
 
 
+def test_where_floats_of_python_raise_or_leave_the_reals_is_outside_of_the_domain() -> None:
+    for f in (lambda x: 1 / x, lambda x: x**0.5, lambda x: np.sin(x**1.5), lambda x: 2.0 ** (800 * x)):
+        gradients(1.0, seek=0.0, examples=10, order=1)(f)()
+    for f, x in ((lambda x: x**0.5, -1.0), (lambda x: 1 / x, 0.0), (lambda x: x**300, 1e20)):
+        with pytest.raises(KinkError, match="differences do not converge"):
+            check_grads(f, (x,))
+    check_grads(lambda x: np.sqrt(x + 0j), (-1.0,))
+    check_grads(lambda x, w: np.sum(w * x), (0.5, np.float32([1, 2])))  # a weak float
+    with pytest.raises(GradientError, match="stop_gradient"):
+        gradients(1.0)(lambda x: fg.stop_gradient(1 / x))()
+    with pytest.raises(ZeroDivisionError):
+        check_grads(lambda x: x * (1 // 0), (1.0,))
+
+
 def test_examples_can_be_counted() -> None:
     seen = []
 
@@ -217,7 +256,70 @@ def test_examples_can_be_counted() -> None:
     assert len(seen) - first > 2 * first
 
 
+def test_what_strategies_would_ignore_is_refused() -> None:
+    said = r"(?s)gradients: avoid and seek would say nothing, .*hint: give them to the strategy, as in arrays\(3, avoid"
+    with pytest.raises(ArgumentError, match=said):
+        gradients(arrays(3), avoid=0.0, seek=1.0)(np.abs)
+    with pytest.raises(ArgumentError, match="like: low would say nothing"):
+        like({"a": arrays(3), "n": 2}, low=0.5)
+
+    def hinted(x: Annotated[np.ndarray, arrays(3)]) -> Any:
+        return np.sum(x)
+
+    with pytest.raises(ArgumentError, match="gradients: distance would say nothing"):
+        gradients(distance=0.5)(hinted)
+    gradients(arrays(3), {"a": 2.0}, low=0.5, examples=3)(lambda x, p: x * np.log(p["a"]))()
+
+
+class TestMethods:
+    scale = 2.0
+
+    @gradients(arrays(2), arrays(), examples=5)
+    def test_of_a_class(self, x, a):
+        return np.sum(np.sin(self.scale * x)) * a
+
+    @gradients
+    def test_with_hints(self, x: float, y: Annotated[np.ndarray, arrays(2)], n: int = 3):  # noqa: PT028
+        return x**n * np.sum(y)
+
+    @gradients(arrays(2), examples=5, order=1)
+    def wrong(self, x):
+        return fg.stop_gradient(x) * self.scale
+
+    wrong.__test__ = False
+
+    def test_that_a_fault_is_found(self) -> None:
+        with pytest.raises(GradientError) as caught:
+            self.wrong()
+        hint = str(caught.value).split("hint: ")[1]
+        assert hint.startswith("check_grads(TestMethods.wrong.function.__get__(TestMethods()), (np.array([")
+        with pytest.raises(GradientError, match="stop_gradient"):
+            eval(hint, {"check_grads": check_grads, "TestMethods": TestMethods, "np": np})
+
+
+def test_self_is_a_name_like_others_of_a_function() -> None:
+    gradients(arrays(2), examples=3)(lambda self: np.sin(self))()
+
+
+@pytest.mark.filterwarnings("error")
 def test_wrong_use_is_said() -> None:
+    for wrong, said in (
+        ({"distance": -1}, "distance is 0 or more, got -1"),
+        ({"avoid": "0"}, "avoid is a finite number, or several, got '0'"),
+        ({"seek": [1.0, None]}, "seek is a finite number, or several"),
+        ({"low": np.nan}, "low is a finite number, got nan"),
+        ({"high": [1.0]}, r"high is a finite number, got \[1.0\]"),
+    ):
+        for make, of in ((arrays, 3), (like, 1.0), (gradients, 1.0)):
+            with pytest.raises(ParameterError, match=f"{make.__name__}: {said}"):
+                make(of, **wrong)
+    for examples in (0, 2.5, "3"):
+        with pytest.raises(ArgumentError, match="gradients: examples is 1 or more, got"):
+            gradients(1.0, examples=examples)
+    with pytest.raises(ParameterError, match="programs: operations is empty"):
+        programs(operations=[])
+    with pytest.raises(ParameterError, match=r"programs: steps is 2\.5"):
+        programs(steps=2.5)
     with pytest.raises(ArgumentError, match="no type hint says what to draw for x of gate"):
         gradients(gate)
     with pytest.raises(ArgumentError, match="f has no arguments to draw"):
@@ -267,6 +369,7 @@ def test_hypothesis_is_not_needed_until_it_is() -> None:
 
 
 MODULE = """
+import unittest
 import numpy as np
 import funcgrad as fg
 from funcgrad.testing import arrays, gradients
@@ -280,6 +383,18 @@ def energy(x):
 @gradients(arrays(2), examples=20)
 def test_wrong(x):
     return np.sum(fg.stop_gradient(x) * x)
+
+
+class TestRules:
+    @gradients(arrays(2), examples=5)
+    def test_method(self, x):
+        return np.sum(x**2)
+
+
+class Case(unittest.TestCase):
+    @gradients(arrays(2), examples=5)
+    def test_case(self, x):
+        return np.sum(x**2)
 """
 
 
@@ -291,5 +406,7 @@ def test_pytest_collects_them_by_any_name(tmp_path: Path) -> None:
         cwd=tmp_path, env=env, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "test_it.py::energy PASSED" in out.stdout, out.stdout
+    assert "test_it.py::TestRules::test_method PASSED" in out.stdout
+    assert "test_it.py::Case::test_case PASSED" in out.stdout
     assert "test_it.py::test_wrong FAILED" in out.stdout
     assert "hint: check_grads(test_wrong.function, (np.array([" in out.stdout
