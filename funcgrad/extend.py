@@ -110,6 +110,7 @@ class Op:
             tangent of an integer.
         """
         self._given("def_jvp", rules)
+        self._primitive.moved_by = tuple([i for i, rule in enumerate(rules) if rule is not None])
 
         def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
             self._count("def_jvp", rules, primals)
@@ -143,6 +144,7 @@ class Op:
         """
         self.def_transpose(*rules)
         linear = [i for i, rule in enumerate(rules) if rule is not None]
+        self._primitive.moved_by = tuple(linear)
 
         def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
             self._count("def_linear", rules, primals)
@@ -212,6 +214,7 @@ class Op:
             for a single argument it may be the cotangent itself.
         """
         self._rule("def_vjp", rule)
+        self._primitive.moved_by = None
 
         def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
             outs = primal()

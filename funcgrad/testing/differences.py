@@ -150,8 +150,8 @@ class Derivative:
     @property
     def doubtful(self) -> Vector:
         """Where smaller steps may know better."""
-        vague = (self.error > LOST * abs(self.value)) & (self.error > VAGUE * self.first) & ~self.murky
-        return self.singular | vague
+        vague = (self.error > LOST * abs(self.value)) & (self.error > VAGUE * self.first)
+        return self.singular | vague | (np.fmin(self.right_error, self.left_error) > LOST * self.first)
 
     def where(self, chosen: Vector, other: Derivative) -> Derivative:
         """The same, with what another one says about the chosen elements."""

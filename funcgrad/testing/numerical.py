@@ -65,9 +65,10 @@ def numerical_jvp(f: Callable[..., Any], primals: Any, tangents: Any, side: str 
     name = {"both": "value", "right": "right", "left": "left"}.get(side)
     if name is None:
         raise ArgumentError(f"side is 'both', 'right' or 'left', got {printed(side)}")
-    out = f(*primals)
+    with np.errstate(all="ignore"):
+        out = f(*primals)
     if not any([np.any(a) for a in v]):  # nothing moves
-        zeros = ravel(flat.values(flat.x)) * 0.0
+        zeros = np.zeros(ravel(flat.values(flat.x)).shape)
         return _like(out, zeros), _like(out, abs(zeros))
     d = derivative_along(flat.call, flat.x, v, _precision(flat.values(flat.x)))
     error = d.error if name == "value" else getattr(d, f"{name}_error")

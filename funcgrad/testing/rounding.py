@@ -2,7 +2,7 @@
 
 The result of each operation that rounds is changed by a few units in the last place, up or down at random, and what
 becomes of the results of the whole is watched. What is lost by cancellation, or in a sum of large terms, is seen so.
-The errors are not whole units, and not the same in any two runs: where they meet again they do not cancel by chance.
+The errors are not whole units, and not of the same size in all runs: where they meet they do not cancel by chance.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ ROUND = ("elementwise", "reduce", "dot", "cumulative", "loop", "foreign")  # kin
 
 
 class Shaker:
-    """Random rounding errors."""
+    """Random rounding errors; those of the first two runs are opposite, so that none alone goes unseen."""
 
     def __init__(self, run: int) -> None:
-        self.random = np.random.default_rng(run)
+        self.random = np.random.default_rng(max(run, 1))
+        self.sign = 1.0 if run else -1.0
 
     def errors(self, shape: tuple[int, ...]) -> Any:
         """For each element, how many units in the last place it changes."""
-        return self.random.uniform(-UNITS, UNITS, shape)
+        errors = self.random.uniform(-UNITS / 2, UNITS / 2, shape)
+        return self.sign * (errors + np.copysign(UNITS / 2, errors))
 
 
 def rounding(flat: Flat) -> Any:
