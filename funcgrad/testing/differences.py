@@ -153,6 +153,11 @@ class Derivative:
         vague = (self.error > LOST * abs(self.value)) & (self.error > VAGUE * self.first)
         return self.singular | vague | (np.fmin(self.right_error, self.left_error) > LOST * self.first)
 
+    def beats(self, other: Derivative) -> Vector:
+        """Where both say something, and the other one knows fewer digits."""
+        fewer = self.error * abs(other.value) < other.error * abs(self.value)
+        return fewer & ~self.singular & ~other.singular
+
     def where(self, chosen: Vector, other: Derivative) -> Derivative:
         """The same, with what another one says about the chosen elements."""
         pairs = {f.name: (getattr(other, f.name), getattr(self, f.name)) for f in fields(self)}
@@ -192,7 +197,7 @@ def derivative(
             if not doubtful.any():
                 break
             other = _series(g, h, eps, noise, blur, levels)
-            found = found.where(doubtful & ~other.doubtful, other)
+            found = found.where(doubtful & (~other.doubtful | other.beats(found)), other)
         return found
 
 
@@ -215,7 +220,7 @@ def _series(g: Sample, start: float, eps: float, noise: Vector | None, blur: flo
         grain = _grain(g, start, eps)
         if (grain > rough).any():
             found = _extrapolated(g, start, eps, np.fmax(rough, grain), blur, levels)
-    return _chosen(*found, abs(middle), 0.0 if noise is None else noise)
+    return _chosen(*found, abs(middle), 0.0 if noise is None else noise, start)
 
 
 def _extrapolated(
@@ -283,7 +288,7 @@ def _roughness(g: Sample, middle: Vector, start: float) -> Vector:
     return found
 
 
-def _chosen(central: Table, right: Table, left: Table, size: Vector, noise: Vector) -> Derivative:
+def _chosen(central: Table, right: Table, left: Table, size: Vector, noise: Vector, start: float) -> Derivative:
     """Central differences; where there are none, because the function ends at the point, those of one side."""
     value, error = central.value, central.error
     for side in (right, left):
@@ -292,8 +297,8 @@ def _chosen(central: Table, right: Table, left: Table, size: Vector, noise: Vect
         value, error = np.where(missing, side.value, value), np.where(missing, side.error, error)
     finite = np.isfinite(size)
     first = np.fmax(right.first, left.first)
-    size = np.fmax(size, first)
-    murky = noise > CLEAN * size
+    size, moved = np.fmax(size, first), np.fmax(size, first * start)
+    murky = noise > CLEAN * moved
     lost = ~(error <= LOST * size) & ~(error <= LOST * abs(value)) & ~murky | ~finite
     return Derivative(value, error, right.value, right.error, left.value, left.error, lost, murky, first)
 

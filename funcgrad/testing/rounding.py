@@ -74,5 +74,7 @@ def _shake(y: Any, operands: Sequence[Any], shaker: Shaker) -> Any:
     if isinstance(y, Stacked) or not is_float(y):
         return y
     taken = [abs(y) == abs(x) for x in operands if is_float(x) and np.shape(x) == np.shape(y)]
-    error = np.finfo(y.dtype).eps * shaker.errors(np.shape(y))
-    return (y * (1 + np.where(np.any(taken, axis=0) if taken else False, 0.0, error))).astype(y.dtype)[()]
+    info = np.finfo(y.dtype)
+    unit = np.where(y == 0, 0.0, np.maximum(info.eps, info.smallest_subnormal / abs(y)))  # relative; numbers end
+    error = np.where(np.any(taken, axis=0) if taken else False, 0.0, unit * shaker.errors(np.shape(y)))
+    return (y * (1 + error)).astype(y.dtype)[()]

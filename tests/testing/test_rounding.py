@@ -47,6 +47,8 @@ LOSSY: dict[str, tuple[Any, ...]] = {
     "a small difference": (lambda x: (1 - np.cos(x)) / x**2, 1e-4),
     "a polynomial at its root": (lambda x: (x - 1) ** 5, 1.001),
     "the same, expanded": (lambda x: x**5 - 5 * x**4 + 10 * x**3 - 10 * x**2 + 5 * x - 1, 1.001),
+    "a saturated square at a small scale": (lambda x: 100 * (1 - np.tanh(1e8 * x) ** 2), -15.564366701599987e-8),
+    "numbers too small for all digits": (lambda x: 1e-4 * np.exp(-((1e6 * x) ** 2)), -27.090406305201682e-6),
     "far away": (lambda x: np.cos(x), 1e8),
 }
 
