@@ -57,6 +57,7 @@ def place(source: Source | None) -> str:
     return str(source) if source is not None else ""
 
 
+@np.errstate(all="ignore")
 def find_culprit(flat: Flat) -> Culprit | None:
     """The first operation of a function whose derivative alone is wrong.
 
