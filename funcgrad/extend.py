@@ -49,7 +49,6 @@ class Op:
         self._function = function
         self._signature = signature_of(function)
         self.rules: dict[str, tuple[Rule, ...]] = {}  # what was given to each def_...
-        self._without: dict[str, tuple[int, ...]] = {}  # the arguments that got None there
         self._shape: Rule | None = None
         self._primitive = p = Primitive(
             f"extend.{self.name}", Traits(kind="foreign", may_raise=True), function.__doc__ or "", listed=False
@@ -85,12 +84,6 @@ class Op:
         found = results(out, [v for v in values if type(v) is not Tracer])
         return tuple(found) if several else found[0]
 
-    @property
-    def constants(self) -> tuple[int, ...]:
-        """The arguments along which no derivative is defined: those for which `def_jvp` or `def_linear` got None."""
-        slot = next((s for s in ("def_vjp", "def_jvp", "def_transpose") if s in self.rules), "")
-        return self._without.get(slot, ())
-
     # -- the rules
 
     def def_shape(self, rule: Rule) -> Rule:
@@ -117,6 +110,7 @@ class Op:
             tangent of an integer.
         """
         self._given("def_jvp", rules)
+        self._primitive.moved_by = tuple([i for i, rule in enumerate(rules) if rule is not None])
 
         def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
             self._count("def_jvp", rules, primals)
@@ -150,6 +144,7 @@ class Op:
         """
         self.def_transpose(*rules)
         linear = [i for i, rule in enumerate(rules) if rule is not None]
+        self._primitive.moved_by = tuple(linear)
 
         def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
             self._count("def_linear", rules, primals)
@@ -219,6 +214,7 @@ class Op:
             for a single argument it may be the cotangent itself.
         """
         self._rule("def_vjp", rule)
+        self._primitive.moved_by = None
 
         def jvp(primal: Any, primals: Any, tangents: Any, **params: Any) -> Any:
             outs = primal()
@@ -304,7 +300,6 @@ class Op:
             if rule is not None:
                 self._rule(slot, rule)
         self.rules[slot] = tuple([r for r in rules if r is not None])
-        self._without[slot] = tuple([i for i, r in enumerate(rules) if r is None])
 
     def _count(self, slot: str, rules: Sequence[Any], args: Sequence[Any]) -> None:
         if len(rules) != len(args):

@@ -186,6 +186,7 @@ class Primitive:
             None  # the error for a value that a native check found, and params
         )
         self.linear_in: tuple[int, ...] | None = None  # the operands that `transpose` is for, if not all
+        self.moved_by: tuple[int, ...] | None = None  # the operands that are said to have a derivative, if not all
         self.neutral: dict[int, int] = {}  # operand position → constant there that leaves the other operand as it is
         self.add_onto: Callable[..., Any] | None = None  # (total, *operands, **params) -> total + the result, in place
         self.flops: int | None = None  # per element, if not what follows from the traits (`lowering.cost`)

@@ -107,6 +107,7 @@ class Op(Primitive):
         None for an operand that the result does not depend on differentiably. The tangents are added up.
         """
         self.differentiable = tuple(r is not None for r in rules)
+        self.moved_by = tuple([i for i, r in enumerate(rules) if r is not None])
         self.declined.setdefault("transpose", "it is not linear")
 
         def jvp(primal: Callable[[], Any], primals: Any, tangents: Any, **params: Any) -> Any:
@@ -133,11 +134,13 @@ class Op(Primitive):
 
         self.jvp = jvp
         self.differentiable = ()
+        self.moved_by = None
 
     def def_no_derivative(self, reason: str) -> None:
         """The result is piecewise constant (or not a number of the reals): its tangent is always zero."""
         self.no_derivative = reason
         self.declined.setdefault("transpose", reason)
+        self.moved_by = ()
         self.jvp = lambda primal, primals, tangents, **params: (primal(), (None,))
 
 

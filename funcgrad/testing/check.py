@@ -14,7 +14,7 @@ from funcgrad.base.errors import ArgumentError, ForwardModeError, GradientError,
 from funcgrad.testing.compare import number, uncertain
 from funcgrad.testing.culprits import find_culprit
 from funcgrad.testing.differences import Derivative
-from funcgrad.testing.flat import Flat, element, flat_function, random_like
+from funcgrad.testing.flat import Flat, element, flat_function, not_finite, random_like
 from funcgrad.testing.kinks import find_kink, worst_of
 from funcgrad.testing.probe import Finding, Subject, forward, has_forward, probe, subject
 
@@ -342,6 +342,9 @@ def kink_error(flat: Flat, v: Sequence[Any], d: Derivative) -> KinkError:
     i = worst_of(d)
     order = len(flat.modes) + 1
     of = "" if order == 1 else f", and so {'no second derivative' if order == 2 else f'no derivative of order {order}'}"
+    strange = not_finite(flat)
+    if strange:
+        return KinkError(f"{flat.name} has no derivative to check at this point: {strange}", hint="a finite point")
     found = find_kink(flat, v)
     where = flat.name if found is None else found
     if d.kinks[i]:
@@ -349,6 +352,6 @@ def kink_error(flat: Flat, v: Sequence[Any], d: Derivative) -> KinkError:
         why = f"along a random direction it is {number(d.right[i])} to one side, {number(d.left[i])} to the other"
     else:
         said = f"differences do not converge at this point, because of {where}{of}"
-        why = "there is a jump, an infinite slope, or no finite value"
+        why = "there is a jump, an infinite slope, no finite value, or too small a scale (rescale the argument)"
     hint = f'{why}; check another point, or kinks="skip"'
     return KinkError(said, hint=hint, source=None if found is None else found.source)

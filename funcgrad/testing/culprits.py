@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from funcgrad.base.source import Source
-from funcgrad.core.ir import Equation, Program
+from funcgrad.core.ir import Equation, Program, subprograms
 from funcgrad.testing.compare import number, uncertain
 from funcgrad.testing.flat import Flat, random_like
 from funcgrad.testing.probe import Finding, probe, subject
@@ -20,11 +20,12 @@ MODES = {"fwd": "forward", "rev": "reverse"}
 
 @dataclass(frozen=True)
 class Culprit:
-    """An equation whose own derivative is wrong, and where in the Program it was found."""
+    """An equation whose own derivative is wrong (or declared to be no derivative), and in which round it was found."""
 
     equation: Equation
     finding: Finding
     trip: str = ""
+    declared: bool = False
 
     @property
     def source(self) -> Source | None:
@@ -34,8 +35,9 @@ class Culprit:
     def __str__(self) -> str:
         f = self.finding
         where = f" ({self.trip})" if self.trip else ""
+        said = " by declaration," if self.declared else ""
         return (
-            f"{called(self.equation)}{where}: its own {MODES[f.mode]} derivative is {number(f.found)} "
+            f"{called(self.equation)}{where}: its own {MODES[f.mode]} derivative is {number(f.found)}{said} "
             f"where differences of it say {uncertain(f.expected, f.error)}"
         )
 
@@ -55,34 +57,58 @@ def place(source: Source | None) -> str:
     return str(source) if source is not None else ""
 
 
+@np.errstate(all="ignore")
 def find_culprit(flat: Flat) -> Culprit | None:
-    """The first operation of a function whose derivative alone is wrong."""
+    """The first operation of a function whose derivative alone is wrong.
+
+    Where there is none, one that has no derivative because it is said so (`stop_gradient`) is the reason.
+    """
     wide, _ = differenced(flat)
     traced = traced_function(wide)
     rng = np.random.default_rng(0)
-    return fault_in(traced.program, [*traced.constants, *wide.x], rng)
+    inputs = [*traced.constants, *wide.x]
+    return fault_in(traced.program, inputs, rng) or fault_in(traced.program, inputs, rng, declared=True)
 
 
-def fault_in(program: Program, inputs: Sequence[Any], rng: np.random.Generator) -> Culprit | None:
-    """The first equation of a Program whose derivative at these inputs is wrong; inside of it, if it holds others."""
+def fault_in(
+    program: Program, inputs: Sequence[Any], rng: np.random.Generator, declared: bool = False
+) -> Culprit | None:
+    """The first equation of a Program whose derivative at these inputs is wrong; inside of it, if it holds others.
+
+    What is declared to have no derivative is right, unless this is what is looked for: `declared`.
+    """
     for e, operands, _ in steps(program, inputs):
-        if e.primitive.effects_of(e.params):
+        stops = _stops(e)
+        if e.primitive.effects_of(e.params) or (declared and not stops):
             continue
-        finding = fault_of(as_function(e, operands), rng)
-        if finding is not None:
-            return _inside(e, operands, rng) or Culprit(e, finding)
+        finding = fault_of(as_function(e, operands, declared), rng)
+        if finding is None:
+            continue
+        found = _inside(e, operands, rng, declared)
+        own = "rules" in e.params or e.primitive.moved_by is not None
+        if found is not None or declared or own or not stops:
+            return found or Culprit(e, finding, declared=declared and own)
     return None
 
 
-def _inside(e: Equation, operands: Sequence[Any], rng: np.random.Generator) -> Culprit | None:
+def _stops(e: Equation) -> bool:
+    """Whether an equation is, or holds, an operation that is said to have no derivative in some operand."""
+    floats = [i for i, a in enumerate(e.inputs) if a.aval.dtype.kind in "fc"]
+    moved = e.primitive.moved_by
+    if moved is not None and not set(floats) <= set(moved):
+        return any([v.aval.dtype.kind in "fc" for v in e.outputs])
+    return any([_stops(inner) for _, body in subprograms(e) for inner in body.equations])
+
+
+def _inside(e: Equation, operands: Sequence[Any], rng: np.random.Generator, declared: bool) -> Culprit | None:
     if "rules" in e.params:  # the derivative is that of the rules, whatever the body does
         return None
     for trip, body, inputs in bodies(e, operands):
         if fault_of(of_program(body, inputs, body.name), rng) is None:
             continue
-        found = fault_in(body, inputs, rng)
+        found = fault_in(body, inputs, rng, declared)
         if found is not None:
-            return Culprit(found.equation, found.finding, ", ".join([t for t in (trip, found.trip) if t]))
+            return replace(found, trip=", ".join([t for t in (trip, found.trip) if t]))
     return None
 
 

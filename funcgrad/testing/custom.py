@@ -89,10 +89,10 @@ def check_custom_rule(
 
 def moving(f: Any, args: tuple[Any, ...]) -> Flat:
     """The function at a point, without the arguments that are constants."""
-    held = [i for i in f.constants if i < len(args)] if isinstance(f, Op) else []
-    if not held:
+    moved = f._primitive.moved_by if isinstance(f, Op) else None
+    places = [i for i in range(len(args)) if moved is None or i in moved]
+    if len(places) == len(args):
         return flat_function(f, args, None, WHO)
-    places = [i for i in range(len(args)) if i not in held]
 
     def call(*given: Any) -> Any:
         new = list(args)

@@ -7,6 +7,9 @@ table so made is compared with its neighbours, which says how far to trust it; t
 that step. Each element of the result takes the entry that is trusted most. The differences of either side are
 extrapolated from the same values: where they disagree, the function has a kink.
 
+What large steps see may hide the derivative: poles, overflow, or only larger values. Where little is known, or there
+seems to be a kink, the same is done from smaller steps on, until one of these series says what the derivative is.
+
 References
 ----------
 C. J. F. Ridders, "Accurate computation of F'(x) and F'(x)F''(x)", Advances in Engineering Software 4 (1982) 75-76.
@@ -14,8 +17,9 @@ C. J. F. Ridders, "Accurate computation of F'(x) and F'(x)F''(x)", Advances in E
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,7 +32,14 @@ DIGITS = 0.01  # a relative error below which a number has digits at all
 
 EPS = 2.0**-52
 ROUGH = (1.0 * 2.0**-42, 1.3125 * 2.0**-41, 1.6875 * 2.0**-40)  # steps between which nothing but rounding changes
+COARSE = 16  # as many units in the last place are no rounding of the value itself
+FINE = 2.0**-6  # of the changes: what is finer is no step of the function itself
+GENERIC = 0.7853981633974483  # of a step: with all digits
+SEEN = 3  # such steps
 LOST = 0.05  # a relative error above which nothing is known
+VAGUE = 1e-6  # an error, relative to the first differences, above which smaller steps may know better
+FINER = SHRINK**6  # how much smaller the first step of the next series is
+SERIES = 4
 CLEAN = 1e-9  # the relative noise of a function above which it is no wonder that nothing is known
 
 Vector = Any
@@ -115,7 +126,7 @@ class Derivative:
     """The derivative of a function of one real number, with error estimates; central, and from either side.
 
     `lost` says where differences do not converge: at a jump, an infinite slope, or among values that are not finite;
-    `murky` where rounding leaves few digits.
+    `murky` where rounding leaves few digits; `first` is the size of the first differences.
     """
 
     value: Vector
@@ -126,6 +137,7 @@ class Derivative:
     left_error: Vector
     lost: Vector
     murky: Vector
+    first: Vector
 
     @property
     def kinks(self) -> Vector:
@@ -136,12 +148,30 @@ class Derivative:
         return gap > 20 * errors + np.where(self.murky, 0.1, 1e-7) * (abs(self.right) + abs(self.left))
 
     @property
+    def doubtful(self) -> Vector:
+        """Where smaller steps may know better."""
+        vague = (self.error > LOST * abs(self.value)) & (self.error > VAGUE * self.first)
+        return self.singular | vague | (np.fmin(self.right_error, self.left_error) > LOST * self.first)
+
+    def beats(self, other: Derivative) -> Vector:
+        """Where both say something, and the other one knows fewer digits."""
+        fewer = self.error * abs(other.value) < other.error * abs(self.value)
+        return fewer & ~self.singular & ~other.singular
+
+    def where(self, chosen: Vector, other: Derivative) -> Derivative:
+        """The same, with what another one says about the chosen elements."""
+        pairs = {f.name: (getattr(other, f.name), getattr(self, f.name)) for f in fields(self)}
+        return Derivative(**{name: np.where(chosen, *pair) for name, pair in pairs.items()})
+
+    @property
     def singular(self) -> Vector:
         """Where there is no derivative that differences could find: a kink, or they do not converge."""
         return self.kinks | self.lost
 
 
-def derivative(g: Sample, start: float, eps: float, noise: Vector = 0.0, blur: float = 0.0) -> Derivative:
+def derivative(
+    g: Sample, start: float, eps: float, noise: Vector | None = None, blur: float = 0.0, finest: float = np.inf
+) -> Derivative:
     """The derivative of `g` at 0.
 
     Parameters
@@ -153,25 +183,89 @@ def derivative(g: Sample, start: float, eps: float, noise: Vector = 0.0, blur: f
     eps
         The relative rounding error of the values of `g`.
     noise
-        How much rounding on the way changes these values at least.
+        How much rounding on the way changes these values at least; None: that is found from the values.
     blur
         How much rounding changes the argument.
+    finest
+        The step that is as large as the smallest number in the argument.
     """
-    central, right, left = tables = Table(2), Table(1), Table(1)
+    g = cache(g)
     with np.errstate(all="ignore"):
-        middle = g(0.0)
-        rough = np.fmax(noise, _roughness(g, middle, start))
-        h = start
-        for level in range(LEVELS):
-            steps, error = _steps(g, middle, h, eps, rough, blur)
-            for table, step in zip(tables, steps, strict=True):
-                table.add(step, error)
-            if level >= COLUMNS - 2 and all([t.settled(SHRINK * error) for t in tables]):
-                steps, error = _steps(g, middle, h * BETWEEN, eps, rough, blur)
-                if all([t.confirmed(step, error) for t, step in zip(tables, steps, strict=True)]):
-                    break
-            h /= SHRINK
-        return _chosen(central, right, left, abs(middle), noise)
+        found = _series(g, start, eps, noise, blur, LEVELS)
+        for h, levels in _starts(start, min(start, finest)):
+            doubtful = found.doubtful
+            if not doubtful.any():
+                break
+            other = _series(g, h, eps, noise, blur, levels)
+            found = found.where(doubtful & (~other.doubtful | other.beats(found)), other)
+        return found
+
+
+def _starts(start: float, finest: float) -> Iterator[tuple[float, int]]:
+    """First steps that are smaller, and how many steps from there on are of use."""
+    levels = [LEVELS - 6 * k for k in range(SERIES)]
+    for k in range(1, SERIES):
+        yield start / float(FINER) ** k, levels[k]
+    if finest < start / SHRINK:
+        for k in range(SERIES):
+            yield finest / float(FINER) ** k, levels[k]
+
+
+def _series(g: Sample, start: float, eps: float, noise: Vector | None, blur: float, levels: int) -> Derivative:
+    """The derivative as steps from `start` on say it."""
+    middle = g(0.0)
+    rough = np.fmax(0.0 if noise is None else noise, _roughness(g, middle, start))
+    found = _extrapolated(g, start, eps, rough, blur, levels)
+    if noise is None:
+        grain = _grain(g, start, eps)
+        if (grain > rough).any():
+            found = _extrapolated(g, start, eps, np.fmax(rough, grain), blur, levels)
+    return _chosen(*found, abs(middle), 0.0 if noise is None else noise, start)
+
+
+def _extrapolated(
+    g: Sample, start: float, eps: float, rough: Vector, blur: float, levels: int
+) -> tuple[Table, Table, Table]:
+    """Central differences, and those of either side, for steps from `start` on, until smaller ones do not help."""
+    middle = g(0.0)
+    central, right, left = tables = Table(2), Table(1), Table(1)
+    h = start
+    for level in range(levels):
+        steps, error = _steps(g, middle, h, eps, rough, blur)
+        for table, step in zip(tables, steps, strict=True):
+            table.add(step, error)
+        if level >= COLUMNS - 2 and all([t.settled(SHRINK * error) for t in tables]):
+            steps, error = _steps(g, middle, h * BETWEEN, eps, rough, blur)
+            if all([t.confirmed(step, error) for t, step in zip(tables, steps, strict=True)]):
+                break
+        h /= SHRINK
+    return central, right, left
+
+
+def _grain(g: Sample, start: float, eps: float) -> Vector:
+    """What all values near 0 are multiples of, if rounding on the way is the reason; otherwise 0.
+
+    1 - 1/(1 + exp(-18)) is 1.5e-8, but a multiple of 2**-53: it moves in steps of that.
+    """
+    middle = g(0.0)
+    found, size, change = _unit(middle), abs(middle), np.zeros(middle.shape)
+    for k in range(SEEN):
+        for t in (start * GENERIC / SHRINK**k, -start * GENERIC / SHRINK**k):
+            y = g(t)
+            found = np.fmin(found, _unit(y))
+            size, change = np.fmin(size, abs(y)), np.fmax(change, abs(y - middle))
+            if not (found > COARSE * eps * size).any():
+                return np.zeros(middle.shape)
+    return np.where((found > COARSE * eps * size) & (found < FINE * change), found, 0.0)
+
+
+def _unit(y: Vector) -> Vector:
+    """The largest power of two that each number is a multiple of; infinite for zero."""
+    if y.dtype.kind == "c":
+        return np.fmin(_unit(y.real), _unit(y.imag))
+    digits, exponent = np.frexp(np.where(np.isfinite(y), y, 0.0))
+    whole = np.ldexp(digits, 53).astype(np.int64)
+    return np.where(whole == 0, np.inf, np.ldexp((whole & -whole).astype(float), exponent - 53))
 
 
 def _steps(
@@ -194,7 +288,7 @@ def _roughness(g: Sample, middle: Vector, start: float) -> Vector:
     return found
 
 
-def _chosen(central: Table, right: Table, left: Table, size: Vector, noise: Vector) -> Derivative:
+def _chosen(central: Table, right: Table, left: Table, size: Vector, noise: Vector, start: float) -> Derivative:
     """Central differences; where there are none, because the function ends at the point, those of one side."""
     value, error = central.value, central.error
     for side in (right, left):
@@ -202,10 +296,11 @@ def _chosen(central: Table, right: Table, left: Table, size: Vector, noise: Vect
         missing = ~np.isfinite(error) & known
         value, error = np.where(missing, side.value, value), np.where(missing, side.error, error)
     finite = np.isfinite(size)
-    size = np.fmax(size, np.fmax(right.first, left.first))
-    murky = noise > CLEAN * size
+    first = np.fmax(right.first, left.first)
+    size, moved = np.fmax(size, first), np.fmax(size, first * start)
+    murky = noise > CLEAN * moved
     lost = ~(error <= LOST * size) & ~(error <= LOST * abs(value)) & ~murky | ~finite
-    return Derivative(value, error, right.value, right.error, left.value, left.error, lost, murky)
+    return Derivative(value, error, right.value, right.error, left.value, left.error, lost, murky, first)
 
 
 def ravel(arrays: Sequence[Any]) -> Vector:
@@ -243,7 +338,7 @@ class Line:
     x: Sequence[Any]
     v: Sequence[Any]
     eps: float
-    noise: Vector = 0.0
+    noise: Vector | None = None
 
     def at(self, t: float) -> list[Any]:
         """The point for t."""
@@ -257,8 +352,9 @@ class Line:
             return found if not t or self._moves(t) else np.full(found.shape, np.nan)
 
         with np.errstate(all="ignore"):
-            blur = EPS * self._size()
-        return derivative(sample, largest_step(self.x, self.v), self.eps, self.noise, blur)
+            least = self._size()
+            finest = 2.0 ** np.floor(np.log2(least / 16)) if least else np.inf
+        return derivative(sample, largest_step(self.x, self.v), self.eps, self.noise, EPS * least, finest)
 
     def _size(self) -> float:
         """The smallest element that moves, in units of t: what is rounded at least."""
@@ -272,7 +368,7 @@ class Line:
 
 
 def derivative_along(
-    f: Callable[..., Sequence[Any]], x: Sequence[Any], v: Sequence[Any], eps: float, noise: Vector = 0.0
+    f: Callable[..., Sequence[Any]], x: Sequence[Any], v: Sequence[Any], eps: float, noise: Vector | None = None
 ) -> Derivative:
     """The derivative of ``f(*x)``, a list of arrays, along `v`; all as one vector."""
     line = Line(x, v, eps, noise)

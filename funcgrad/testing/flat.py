@@ -33,6 +33,14 @@ def element(path: str, shape: Sequence[int], flat: int) -> str:
     return f"{path}[{', '.join([str(int(i)) for i in np.unravel_index(flat, tuple(shape))])}]"
 
 
+def not_finite(flat: Flat) -> str:
+    """Which element of the arguments is nan or infinite; empty if none is."""
+    for name, a in zip(flat.names, flat.x, strict=True):
+        for i in np.flatnonzero(~np.isfinite(np.asarray(a))):
+            return f"{element(name, np.shape(a), int(i))} is {np.asarray(a).flat[i]}"
+    return ""
+
+
 def argument_tuple(args: Any, who: str) -> tuple[Any, ...]:
     """The arguments of a call, given as a tuple."""
     if not isinstance(args, tuple | list):
@@ -67,18 +75,22 @@ class Flat:
     name: str
     modes: tuple[str, ...] = ()
 
+    @np.errstate(all="ignore")
     def values(self, x: Sequence[Any]) -> list[Any]:
         """The results as arrays."""
         return [np.asarray(y) for y in self.call(*x)]
 
+    @np.errstate(all="ignore")
     def value_with_derivative(self) -> list[Any]:
         """The results as reverse mode returns them."""
         return [np.asarray(y) for y in vjp(self.call, *self.x)[0]]
 
+    @np.errstate(all="ignore")
     def forward(self, v: Sequence[Any]) -> list[Any]:
         """The derivative along `v`, by forward mode."""
         return [np.asarray(y) for y in jvp(self.call, tuple(self.x), tuple(v))[1]]
 
+    @np.errstate(all="ignore")
     def reverse(self, w: Sequence[Any]) -> list[Any]:
         """The derivative of what `w` weighs, by reverse mode."""
         return [np.asarray(b) for b in vjp(self.call, *self.x)[1](tuple(w))]
@@ -177,7 +189,8 @@ def flat_function(f: Callable[..., Any], args: Any, kwargs: dict[str, Any] | Non
             new[i] = float(value) if type(leaves[i]) is float and type(value) is not Tracer else value
         return evaluated(f, tree.unflatten(treedef, new))
 
-    out = result(*x)
+    with np.errstate(all="ignore"):
+        out = result(*x)
     if out is None:
         raise ArgumentError(f"{who}: {function_name(f)} returns None", hint="return the result")
     kept = [i for i, y in enumerate(tree.flatten(out)[0]) if is_float(y)]
@@ -191,6 +204,7 @@ def flat_function(f: Callable[..., Any], args: Any, kwargs: dict[str, Any] | Non
     return Flat(call, x, [names[i] for i in where], [outputs[i] for i in kept], function_name(f))
 
 
+@np.errstate(all="ignore")
 def random_like(arrays: Sequence[Any], rng: np.random.Generator, scaled: bool = False) -> list[Any]:
     """Random numbers between 1/2 and 3/2 of either sign, in the shapes and dtypes of `arrays`; `scaled` by these.
 
@@ -212,6 +226,7 @@ def _sixteenths(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
     return rng.integers(8, 25, shape) / 16 * rng.choice([-1.0, 1.0], shape)
 
 
+@np.errstate(all="ignore")
 def pairing(w: Sequence[Any], v: Sequence[Any]) -> tuple[float, float]:
     """The real part of the sum of all products, and the sum of their sizes."""
     products = ravel(w) * ravel(v)

@@ -53,6 +53,7 @@ class Kink:
         return f"{self.equation.primitive.name}{at}" + (f" ({more})" if more else "")
 
 
+@np.errstate(all="ignore")
 def find_kink(flat: Flat, v: Sequence[Any]) -> Kink | None:
     """The first operation of a function that has a kink along `v`; None if it is not one of the Program."""
     wide, dtype = differenced(flat)

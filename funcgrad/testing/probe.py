@@ -102,6 +102,7 @@ def forward(flat: Flat, v: Sequence[Any]) -> list[Any] | None:
         return None
 
 
+@np.errstate(all="ignore")
 def probe(s: Subject, v: Sequence[Any], w: Sequence[Any], d: Derivative, modes: Sequence[str]) -> Finding | None:
     """What is wrong with the derivative along `v`, of results weighed by `w`, given the numerical one."""
     dots = forward(s.flat, v) if "fwd" in modes else None
@@ -129,6 +130,7 @@ def _forward_finding(off: Mismatch) -> Finding:
     return Finding("fwd", off.found, off.expected, off.error, off.output, off.element)
 
 
+@np.errstate(all="ignore")
 def reverse_finding(
     s: Subject, v: Sequence[Any], w: Sequence[Any], d: Derivative, dots: Sequence[Any] | None
 ) -> Finding | None:

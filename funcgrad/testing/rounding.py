@@ -1,7 +1,8 @@
 """How much rounding changes what a function computes: every operation is shaken by a rounding error.
 
-The result of each operation that rounds is changed by one unit in the last place, up or down at random, and what
+The result of each operation that rounds is changed by a few units in the last place, up or down at random, and what
 becomes of the results of the whole is watched. What is lost by cancellation, or in a sum of large terms, is seen so.
+The errors are not whole units, and not of the same size in all runs: where they meet they do not cancel by chance.
 """
 
 from __future__ import annotations
@@ -19,19 +20,22 @@ from funcgrad.testing.flat import Flat, is_float
 from funcgrad.testing.walking import as_values, bodies, compute, traced_function
 
 RUNS = 4
+UNITS = 8  # of the last place, by which a result is changed at most
+USUAL = 2  # as many are what rounding does at most
 ROUND = ("elementwise", "reduce", "dot", "cumulative", "loop", "foreign")  # kinds of operations that round
 
 
 class Shaker:
-    """Random signs; those of runs 0 and 1, 2 and 3 ... are opposite, so that no error goes unseen by chance."""
+    """Random rounding errors; those of the first two runs are opposite, so that none alone goes unseen."""
 
     def __init__(self, run: int) -> None:
-        self.random = np.random.default_rng(run // 2)
-        self.sign = 1.0 if run % 2 else -1.0
+        self.random = np.random.default_rng(max(run, 1))
+        self.sign = 1.0 if run else -1.0
 
-    def signs(self, shape: tuple[int, ...]) -> Any:
-        """One sign for each element."""
-        return self.sign * self.random.choice([-1.0, 1.0], shape)
+    def errors(self, shape: tuple[int, ...]) -> Any:
+        """For each element, how many units in the last place it changes."""
+        errors = self.random.uniform(-UNITS / 2, UNITS / 2, shape)
+        return self.sign * (errors + np.copysign(UNITS / 2, errors))
 
 
 def rounding(flat: Flat) -> Any:
@@ -44,7 +48,7 @@ def rounding(flat: Flat) -> Any:
         found = [ravel(shaken(traced.program, inputs, Shaker(k))) for k in range(RUNS)]
         spread = abs(np.max([f.real for f in found], 0) - np.min([f.real for f in found], 0))
         spread = spread + abs(np.max([f.imag for f in found], 0) - np.min([f.imag for f in found], 0))
-    return np.where(np.isfinite(spread), spread, 0.0)
+    return np.where(np.isfinite(spread), spread * (USUAL / UNITS), 0.0)
 
 
 def shaken(program: Program, inputs: Sequence[Any], shaker: Shaker) -> list[Any]:
@@ -70,5 +74,7 @@ def _shake(y: Any, operands: Sequence[Any], shaker: Shaker) -> Any:
     if isinstance(y, Stacked) or not is_float(y):
         return y
     taken = [abs(y) == abs(x) for x in operands if is_float(x) and np.shape(x) == np.shape(y)]
-    error = np.finfo(y.dtype).eps * shaker.signs(np.shape(y))
-    return (y * (1 + np.where(np.any(taken, axis=0) if taken else False, 0.0, error))).astype(y.dtype)[()]
+    info = np.finfo(y.dtype)
+    unit = np.where(y == 0, 0.0, np.maximum(info.eps, info.smallest_subnormal / abs(y)))  # relative; numbers end
+    error = np.where(np.any(taken, axis=0) if taken else False, 0.0, unit * shaker.errors(np.shape(y)))
+    return (y * (1 + error)).astype(y.dtype)[()]

@@ -111,9 +111,12 @@ def _count(n: int) -> Iterator[int]:
         i += 1
 
 
-def as_function(e: Equation, operands: Sequence[Any]) -> Flat | None:
-    """One equation as a function of its floating-point operands at a point; None if none of them moves a result."""
-    return of_program(alone(e), operands, e.primitive.name)
+def as_function(e: Equation, operands: Sequence[Any], declared: bool = False) -> Flat | None:
+    """One equation as a function of its floating-point operands at a point; None if none of them moves a result.
+
+    Operands whose derivative is declared away, as that of `stop_gradient` is, move only if `declared`.
+    """
+    return of_program(alone(e), operands, e.primitive.name, None if declared else e.primitive.moved_by)
 
 
 def alone(e: Equation) -> Program:
@@ -124,10 +127,16 @@ def alone(e: Equation) -> Program:
     return Program(inputs, (e.replace(inputs=fixed, outputs=outputs),), outputs, e.primitive.name)
 
 
-def of_program(program: Program, inputs: Sequence[Any], name: str) -> Flat | None:
-    """A Program as a function of its floating-point inputs at a point; None if it has no such input or result."""
+def of_program(
+    program: Program, inputs: Sequence[Any], name: str, moved_by: Sequence[int] | None = None
+) -> Flat | None:
+    """A Program as a function of its floating-point inputs at a point (of those at some positions only).
+
+    None if it has no such input or result.
+    """
     used = {a for e in program.equations for a in e.inputs} | set(program.outputs)
     moving = [i for i, (v, x) in enumerate(zip(program.inputs, inputs, strict=True)) if v in used and _moves(v, x)]
+    moving = [i for i in moving if moved_by is None or i in moved_by]
     kept = [i for i, a in enumerate(program.outputs) if a.aval.dtype.kind in "fc" and not isinstance(a.aval, Stack)]
     if not moving or not kept:
         return None

@@ -52,6 +52,40 @@ def test_against_mpmath() -> None:
         assert abs(value - exact) <= min(10 * error, 1e-11 * abs(exact))
 
 
+ROUNDED: dict[str, tuple[Any, Any, list[float]]] = {
+    "1 - logistic": (lambda x: 1.0 - 1 / (1 + np.exp(-x)), lambda x: 1 - 1 / (1 + mpmath.exp(-x)), [10, 14, 18, 22]),
+    "1 - tanh": (lambda x: 1 - np.tanh(x), lambda x: 1 - mpmath.tanh(x), [6, 8, 10, 12]),
+    "1 - tanh²": (lambda x: 1 - np.tanh(x) ** 2, lambda x: 1 - mpmath.tanh(x) ** 2, [6, 8, 10, 12]),
+    "1 - cos": (lambda x: 1 - np.cos(x), lambda x: 1 - mpmath.cos(x), [1e-5, 1e-4, 1e-3]),
+    "(x + 1) - 1": (lambda x: (x + 1) - 1, lambda x: x, [1e-9, 1e-12]),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_what_rounding_hides_is_not_known(name: str) -> None:
+    f, g, points = ROUNDED[name]
+    for point in points:
+        for x in np.float64(point) * (1 + np.random.default_rng(0).uniform(-0.1, 0.1, 20)):
+            with mpmath.workdps(50):
+                exact = float(mpmath.diff(g, mpmath.mpf(float(x))))
+            value, error = finite_differences(f, x)
+            assert abs(value - exact) <= 10 * error <= 1e-2 * abs(exact)
+
+
+def test_steps_of_a_function_itself_are_no_rounding() -> None:
+    for f in (np.floor, lambda x: np.floor(10 * x) / 10, lambda x: np.clip(x - 0.001, 0.0, 1.0) + 3, np.sign):
+        for x in (2.001, 0.0005, -(2.0**-10)):
+            value, error = finite_differences(lambda x, f=f: f(x) + 0.0, x)
+            assert abs(value) <= max(10 * error, 1e-12) <= 1e-3
+
+
+def test_the_usual_cost() -> None:
+    for f, x in ((np.sin, 1.0), (lambda x: x**2, 2.0), (np.exp, 0.3), (lambda x: 5 * x, 3.0)):
+        calls = []
+        finite_differences(lambda x, f=f, calls=calls: calls.append(x) or f(x), x)
+        assert len(calls) <= 35, len(calls)
+
+
 def test_a_zero_derivative() -> None:
     for f in (np.cos, lambda x: 0 * x + 3, lambda x: x**2, lambda x: x**4 - x**2):
         value, error = finite_differences(f, 0.0)

@@ -59,7 +59,7 @@ KINKS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("name", KINKS)
 def test_a_kink_is_named(name: str) -> None:
     f, args, said = KINKS[name]
@@ -76,7 +76,7 @@ def test_the_line_is_that_of_the_operation() -> None:
     assert "return np.sum(np.maximum(margin, 0.0))" in str(caught.value)
 
 
-@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_directions_with_kinks_can_be_left_out() -> None:
     nowhere, hints = set(), set()  # there is nothing else to check
     for name, (f, args, _) in KINKS.items():
@@ -132,3 +132,52 @@ def test_strong_curvature_is_no_kink() -> None:
     check_grads(lambda x: np.sqrt(x**2 + 1e-8), (1e-5,))
     check_grads(lambda x: np.logaddexp(0.0, 1e4 * x), (1e-5,))
     check_grads(lambda x: np.tanh(1e6 * x), (1e-7,))
+
+
+SCALES: dict[str, tuple[Any, ...]] = {
+    "decays": (lambda k: np.sum(2.0 * np.exp(-k * np.array([0.0, 1e4, 2e4]))), 1e-4),
+    "a time constant": (lambda r, c: np.exp(-1e-9 / (r * c)), 1e3, 1e-12),
+    "a pole": (lambda x: 1 / x, 1e-12),
+    "a pole of even order": (lambda x: 1 / x**2, 1e-11),
+    "a pole elsewhere": (lambda x: 1 / (1 - x), 1 - 1e-12),
+    "log": (np.log, 1e-12),
+    "sqrt": (np.sqrt, 1e-12),
+    "log of a tiny number": (np.log, 1e-30),
+    "the tail of a peak": (lambda x: np.exp(-((x / 1e-3) ** 2)), 0.0068),
+    "the tail of another": (lambda x: np.exp(-((1e4 * x) ** 2)), 0.00063564),
+}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("name", SCALES)
+def test_a_small_scale_is_no_kink(name: str) -> None:
+    f, *args = SCALES[name]
+    for seed in range(3):
+        check_grads(f, tuple(args), seed=seed)
+    *first, last = args
+    wrong = fg.custom_jvp(f)
+    factor = 3.0 if name == "a pole elsewhere" else 1.001  # four digits are all that the argument has there
+    wrong.defjvp(lambda p, t: (f(*p), factor * fg.jvp(f, p, t)[1]))
+    with pytest.raises(fg.errors.GradientError, match="culprit: custom_jvp"):
+        check_grads(wrong, (*first, last), order=1)
+
+
+def test_an_oscillation_that_the_argument_just_resolves() -> None:
+    for seed in range(5):
+        check_grads(lambda x: np.sin(1e10 * x), (52.84222026379407,), order=1, seed=seed)
+
+
+def test_an_argument_that_is_not_finite() -> None:
+    with pytest.raises(KinkError, match="sin has no derivative to check at this point: x0 is nan"):
+        check_grads(np.sin, (np.nan,))
+    with pytest.raises(KinkError, match=r"at this point: p\['w'\]\[1, 0\] is -inf"):
+        check_grads(lambda p: np.sum(np.exp(1 / p["w"]) * p["w"]), ({"w": np.array([[1.0, 2.0], [-np.inf, 1.0]])},))
+    check_grads(np.nansum, (np.array([1.0, np.nan]),))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_no_warnings_of_numpy() -> None:
+    with pytest.raises(KinkError, match=r"because of log at test_kinks\.py"):
+        check_grads(np.log, (0.0,))
+    check_grads(np.exp, (705.0,))
+    check_grads(fg.jit(np.exp), (705.0,))

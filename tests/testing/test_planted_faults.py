@@ -460,3 +460,46 @@ def test_a_batch_rule_is_found() -> None:
     message = str(caught.value)
     assert "extend.op of sine, rules def_jvp (" in message and "def_batch (test_planted_faults.py:" in message
     assert line_of(message) == "def doubled(size: int, args: Any, axes: Any) -> Any:"
+
+
+@fg.custom_vjp
+def bad_square(x: Any) -> Any:
+    return x * x
+
+
+bad_square.defvjp(lambda x: (x * x, x), lambda x, ct: (3 * x * ct,))
+
+
+@fg.extend.op
+def weighted(x: Any, w: Any) -> Any:
+    return 3 * x * w
+
+
+weighted.def_shape(lambda x, w: x)
+weighted.def_linear(lambda ct, x, w: 3 * ct * w, None)
+
+
+def log_sum(x: Any) -> Any:
+    top = fg.stop_gradient(np.max(x))
+    return top + np.log(np.sum(np.exp(bad_square(x) - top)))
+
+
+@pytest.mark.parametrize(
+    ("f", "args"),
+    [
+        (log_sum, (np.array([0.5, 1.0, 2.0]),)),
+        (fg.jit(log_sum), (np.array([0.5, 1.0, 2.0]),)),
+        (lambda x: np.sum(bad_square(fg.nn.softmax(x))), (np.array([0.5, 1.0, 2.0]),)),
+        (lambda x, w: weighted(x, fg.stop_gradient(w)) * bad_square(x), (2.0, 3.0)),
+    ],
+)
+def test_what_is_declared_to_have_no_derivative_is_innocent(f: Any, args: tuple[Any, ...]) -> None:
+    with pytest.raises(GradientError, match="culprit: custom_vjp of bad_square"):
+        check_grads(f, args, order=1)
+
+
+def test_what_is_declared_is_named_where_nothing_else_is_wrong() -> None:
+    with pytest.raises(GradientError, match=r"culprit: extend.weighted: its own forward .* by declaration, where"):
+        check_grads(lambda x, w: weighted(x, w), (2.0, 3.0), order=1)
+    with pytest.raises(GradientError, match=r"culprit: stop_gradient: its own forward derivative is 0 by declaration"):
+        check_grads(fg.jit(lambda x: x * fg.stop_gradient(x)), (2.0,), order=1)
