@@ -151,9 +151,13 @@ def require_no_text(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
 
 
 def evaluated(f: Callable[..., Any], given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
-    """``f(*args, **kwargs)``; where Python's floats raise or leave the real numbers, what NumPy's give instead."""
-    args, kwargs = given
+    """``f(*args, **kwargs)``; where Python's floats raise or leave the real numbers, what NumPy's give instead.
+
+    Arrays are copies: what the function writes into them is not seen by the next evaluation.
+    """
     leaves, treedef = tree.flatten(given)
+    leaves = [x.copy() if isinstance(x, np.ndarray) else x for x in leaves]
+    args, kwargs = tree.unflatten(treedef, leaves)
     if not any([type(x) is float for x in leaves]) or any([type(x) is Tracer or _is_complex(x) for x in leaves]):
         return f(*args, **kwargs)
     try:

@@ -10,7 +10,7 @@ import numpy as np
 from funcgrad.base import tree
 from funcgrad.base.errors import ArgumentError, printed
 from funcgrad.testing.differences import derivative_along, ravel
-from funcgrad.testing.flat import argument_tuple, flat_function, is_float
+from funcgrad.testing.flat import argument_tuple, evaluated, flat_function, is_float
 
 
 def _tangent_leaves(x: list[Any], tangents: Any, primals: Any) -> list[Any]:
@@ -66,7 +66,7 @@ def numerical_jvp(f: Callable[..., Any], primals: Any, tangents: Any, side: str 
     if name is None:
         raise ArgumentError(f"side is 'both', 'right' or 'left', got {printed(side)}")
     with np.errstate(all="ignore"):
-        out = f(*primals)
+        out = evaluated(f, (tuple(primals), {}))
     if not any([np.any(a) for a in v]):  # nothing moves
         zeros = np.zeros(ravel(flat.values(flat.x)).shape)
         return _like(out, zeros), _like(out, abs(zeros))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import funcgrad as fg
-from funcgrad.testing import check_grads
+from funcgrad.testing import check_grads, check_jit, numerical_jvp
 
 R = np.random.default_rng(0)
 MATRIX = R.normal(size=(4, 4)) + 4 * np.eye(4)
@@ -198,3 +198,23 @@ def test_no_false_alarm_for_random_functions(start: int) -> None:
         rng = np.random.default_rng(seed)
         f = random_function(rng)
         check_grads(f, (rng.normal(size=3), rng.normal(size=3)), order=1 + (seed % 5 == 0), seed=seed)
+
+
+def test_functions_that_write_into_their_arguments() -> None:
+    """They get copies, so that what is checked is the function at the point that was given."""
+
+    def cube(x: Any) -> Any:
+        x *= 1.5
+        return np.sum(x**3)
+
+    x = np.array([1.0, 2.0, 3.0])
+    value, error = numerical_jvp(cube, (x,), (np.ones(3),))
+    np.testing.assert_allclose(value, 3 * 1.5**3 * (1 + 4 + 9), rtol=1e-10)
+    check_jit(cube, (x,))
+    check_grads(cube, (x,))
+    assert error < 1e-8 and x.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_python_floats_outside_of_the_domain_have_no_numerical_derivative() -> None:
+    value, error = numerical_jvp(lambda x: 1 / x, (0.0,), (1.0,))
+    assert not error < abs(value)
