@@ -70,9 +70,11 @@ def numerical_jvp(f: Callable[..., Any], primals: Any, tangents: Any, side: str 
     if not any([np.any(a) for a in v]):  # nothing moves
         zeros = np.zeros(ravel(flat.values(flat.x)).shape)
         return _like(out, zeros), _like(out, abs(zeros))
-    d = derivative_along(flat.call, flat.x, v, _precision(flat.values(flat.x)))
+    values = flat.values(flat.x)
+    d = derivative_along(flat.call, flat.x, v, _precision(values))
     error = d.error if name == "value" else getattr(d, f"{name}_error")
-    return _like(out, getattr(d, name)), _like(out, error)
+    there = np.isfinite(ravel(values))  # else there is no derivative
+    return _like(out, np.where(there, getattr(d, name), np.nan)), _like(out, np.where(there, error, np.inf))
 
 
 def _precision(arrays: list[Any]) -> float:
