@@ -37,6 +37,7 @@ FINE = 2.0**-6  # of the changes: what is finer is no step of the function itsel
 GENERIC = 0.7853981633974483  # of a step: with all digits
 SEEN = 3  # such steps
 LOST = 0.05  # a relative error above which nothing is known
+ASTRAY = 3.0  # times their errors two estimates differ of which one is wrong
 VAGUE = 1e-6  # an error, relative to the first differences, above which smaller steps may know better
 FINER = SHRINK**6  # how much smaller the first step of the next series is
 SERIES = 4
@@ -289,8 +290,14 @@ def _roughness(g: Sample, middle: Vector, start: float) -> Vector:
 
 
 def _chosen(central: Table, right: Table, left: Table, size: Vector, noise: Vector, start: float) -> Derivative:
-    """Central differences; where there are none, because the function ends at the point, those of one side."""
+    """Central differences; where there are none, because the function ends at the point, those of one side.
+
+    Beside a kink central differences of steps that reach it may converge to what is not there: the sides know better.
+    """
     value, error = central.value, central.error
+    middle, between = (right.value + left.value) / 2, (right.error + left.error) / 2
+    astray = (abs(value - middle) > ASTRAY * (error + between)) & (between < VAGUE * error)
+    value, error = np.where(astray, middle, value), np.where(astray, between, error)
     for side in (right, left):
         known = side.error <= DIGITS * np.fmax(abs(side.value), side.first)
         missing = ~np.isfinite(error) & known

@@ -181,3 +181,11 @@ def test_no_warnings_of_numpy() -> None:
         check_grads(np.log, (0.0,))
     check_grads(np.exp, (705.0,))
     check_grads(fg.jit(np.exp), (705.0,))
+
+
+@pytest.mark.parametrize("distance", [-1.2e-4, -1.137047592698564e-4, 4.5e-5, 1e-6])
+def test_beside_a_kink_the_sides_know_the_derivative(distance: float) -> None:
+    """Central differences of steps that reach the kink may converge to a number between the slopes."""
+    for seed in range(8):
+        check_grads(fg.nn.relu, (distance,), order=1, seed=seed)
+        check_grads(lambda x: np.maximum(x, 0.0) ** 2, (distance,), order=2, seed=seed)
