@@ -139,7 +139,8 @@ OTHER_DTYPES = [
 @pytest.mark.parametrize(("name", "dtype"), OTHER_DTYPES, ids=str)
 def test_values_and_rows_of_other_dtypes(name: str, dtype: str) -> None:
     for s in SAMPLES[name][:3]:
-        args = [np.rint(2 * x).astype(dtype) if x.dtype == F64 else x for x in s.args]
+        finite = [np.nan_to_num(x, nan=0.5, posinf=1.5) if x.dtype == F64 else x for x in s.args]
+        args = [np.rint(2 * x).astype(dtype) if x.dtype == F64 else x for x in finite]
         check_rules(s.function, *args, orders=0)
 
 
