@@ -18,7 +18,7 @@ from funcgrad.errors import UnsupportedError
 from funcgrad.ops.op import Op
 from tests.cuda.against_cpu import ARCHS, compared, compiled, equations
 from tests.lowering.test_native_ops import DTYPES, edges
-from tests.ops.samples import SAMPLES, Sample
+from tests.ops.samples import SAMPLES, Sample, of_dtype
 from tests.ops.test_registry import points
 from tests.rule_checker import all_primitives
 
@@ -101,7 +101,7 @@ def kinds(s: Sample) -> list[tuple[Any, ...]]:
     if isinstance(op, Op) and op.traits.kind not in ("program", "barrier", "identity") and s.name != "iota":
         for d in ("float32", "int32", "int8", "bool"):
             if np.dtype(d).kind in op.dtypes and any([x.dtype == np.float64 for x in s.args]):
-                out.append(tuple([np.rint(2 * x).astype(d) if x.dtype == np.float64 else x for x in s.args]))
+                out.append(tuple([of_dtype(x, d) if x.dtype == np.float64 else x for x in s.args]))
     return out
 
 

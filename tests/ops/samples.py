@@ -114,6 +114,11 @@ _random = np.random.default_rng(2)
 SAMPLES: dict[str, list[Sample]] = {}
 
 
+def of_dtype(x: Any, dtype: Any) -> Any:
+    """A sample of floats as numbers of another dtype, of which all are finite."""
+    return np.rint(2 * np.nan_to_num(x, nan=0.5, posinf=1.5)).astype(dtype)
+
+
 def sample(name: str, /, *args: Any, oracle: Oracle = "linear", **params: Any) -> None:
     """Add a sample."""
     linear_in = (1,) if name == "linear_recurrence" else None  # in b: its derivatives never make `a` a tangent
