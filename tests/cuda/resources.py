@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import funcgrad as fg
 from funcgrad.core.trace import eagerly
@@ -25,12 +26,16 @@ GOLDEN = Path(__file__).resolve().parent / "golden" / "resources.txt"
 HEAD = "| kernels of | registers: sm_75 | sm_80 | sm_90 | spills B | stack B | shared B |\n" + "|---" * 7 + "|\n"
 
 
-def texts(name: str) -> dict[str, str]:
-    """The PTX of a program for each architecture."""
-    f, args = KERNELS[name]
+def compiled_for_all(f: Callable[..., Any], args: Iterable[Any]) -> dict[str, str]:
+    """The PTX of a function for each architecture."""
     with eagerly():
         module = cuda_module(simplify(fg.make_program(f)(*args)))
     return {arch: ptx_of(module, arch) for arch in ARCHS}
+
+
+def texts(name: str) -> dict[str, str]:
+    """The PTX of a program for each architecture."""
+    return compiled_for_all(*KERNELS[name])
 
 
 def rows(name: str) -> list[str]:

@@ -22,7 +22,7 @@ from funcgrad.base.errors import DeviceError
 from funcgrad.core.device_array import DeviceArray
 from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cuda.plan import Device
-from funcgrad.lowering.cuda.ptx import ARCHS, LEVEL, assembler_version, compile_cubin, find_ptxas
+from funcgrad.lowering.cuda.ptx import ARCHS, LEVEL, assembler_version, compile_cubin, find_ptxas, unbounded
 
 INSTALL = 'pip install "funcgrad[cuda]"'
 
@@ -205,9 +205,9 @@ class CudaDevice:
     def load(self, ptx: str) -> Any:
         """A module, and its functions as they are asked for.
 
-        Without an assembler, or if that is newer than the driver, the driver compiles.
+        Without an assembler, or if that is newer than the driver, the driver compiles, which does not say what spills.
         """
-        codes = [ptx.encode()]
+        codes = [unbounded(ptx).encode()]
         if find_ptxas() is not None:
             text = f"// cubin {self.arch} {assembler_version()}\n{ptx}"
             codes.insert(0, cached(text, LEVEL, lambda: compile_cubin(ptx, self.arch)))

@@ -14,7 +14,7 @@ from funcgrad.lowering.cuda.control import control_launch, copies_of
 from funcgrad.lowering.cuda.loops import loop_launches
 from funcgrad.lowering.cuda.plan import ALIGNED, Fill, Fresh, Place, Run, Step
 from funcgrad.lowering.cuda.products import as_loop, product_launches
-from funcgrad.lowering.cuda.ptx import gpu_target
+from funcgrad.lowering.cuda.ptx import FEW, gpu_target
 from funcgrad.lowering.cuda.solves import solve_launches
 from funcgrad.lowering.cuda.sorts import sort_launches
 from funcgrad.lowering.cuda.threads import Launch
@@ -211,7 +211,7 @@ def _as_kernel(launch: Launch, roots: list[Any], written: set[Any], begin: list[
         alone = roots.count(root) == 1
         attributes = " noalias readonly" if alone and root not in written else " noalias" if alone else ""
         declared.append(f"ptr{attributes} align {aligned} {name}")
-    return f"define ptx_kernel void @KERNEL({', '.join(declared)}) #0 {{\n{body}"
+    return f"define ptx_kernel void @KERNEL({', '.join(declared)}) #{int(launch.few)} {{\n{body}"
 
 
 REALLOC = "declare ptr @realloc(ptr, i64)"
@@ -264,7 +264,8 @@ done:
 """Memory that only grows until the call ends: a size, then the bytes, at least one. What does not fit is null, and the
 host begins again with more."""
 
-ATTRIBUTES = "attributes #0 = { nounwind }"
+ATTRIBUTES = f"""attributes #0 = {{ nounwind }}
+attributes #1 = {{ nounwind "nvvm.maxnreg"="{FEW}" }}"""
 
 
 def _without_recursion(text: str, depth: int) -> str:

@@ -128,7 +128,7 @@ class CudaLoop(Threads, LoopEmitter):
         loop = self.loop
         written = {w.target.root for w in loop.writes} | {v for e in loop.reductions for v in e.outputs}
         written |= {*self.scratch, *([STATUS] if STATUS in self.roots else [])}
-        return Launch(text.text, text.roots, frozenset(written), blocks)
+        return Launch(text.text, text.roots, frozenset(written), blocks, few=not loop.reductions)
 
     # -- scalar code between loads and stores of several numbers
 

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -22,6 +23,8 @@ from funcgrad.lowering.values import Target
 TRIPLE = "nvptx64-nvidia-cuda"
 LEVEL = 2  # of the code generator: 1 keeps what it can compute once in the loop
 VERSION = "+ptx80"  # of the PTX language: CUDA 12.0
+FEW = 32
+"""Registers of a thread with which as many threads run as a GPU of compute capability 8.0 or 9.0 has room for."""
 
 
 def gpu_target() -> Target:
@@ -85,6 +88,10 @@ def compile_ptx(text: str, arch: str) -> str:
 # -- machine code
 
 
+BOUND = re.compile(r"(\.entry (\w+)\([^)]*\)\n)\.maxnreg \d+\n")
+"""A kernel with a bound of registers: its head, and its name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What a kernel takes of a GPU: registers of a thread; in bytes what it spills, its stack, and shared memory."""
@@ -113,8 +120,13 @@ def assembler_version() -> str:
     return "" if ptxas is None else subprocess.run([ptxas, "--version"], capture_output=True, text=True).stdout
 
 
+def unbounded(ptx: str, names: Container[str] | None = None) -> str:
+    """A module whose kernels of those names, or all, take as many registers as the assembler likes."""
+    return BOUND.sub(lambda m: m[0] if names is not None and m[2] not in names else m[1], ptx)
+
+
 def compile_cubin(ptx: str, arch: str) -> bytes:
-    """The machine code of a module.
+    """The machine code of a module. Kernels that would spill at their bound of registers have none.
 
     Raises
     ------
@@ -130,6 +142,12 @@ def resources(ptx: str, arch: str) -> dict[str, Resources]:
 
 
 def _assembled(ptx: str, arch: str) -> tuple[bytes, str]:
+    cubin, report = _by_ptxas(ptx, arch)
+    freed = unbounded(ptx, {name for name, r in parse_report(report).items() if r.spills})
+    return (cubin, report) if freed == ptx else _by_ptxas(freed, arch)
+
+
+def _by_ptxas(ptx: str, arch: str) -> tuple[bytes, str]:
     ptxas = find_ptxas()
     if ptxas is None:
         raise DeviceError(

@@ -267,6 +267,8 @@ class Launch:
         Those of `roots` that it writes.
     blocks, threads
         Of the grid, and of each block.
+    few
+        Whether a thread is to take `FEW` registers at most, if nothing spills then.
     """
 
     text: str
@@ -274,6 +276,7 @@ class Launch:
     written: frozenset[Any]
     blocks: int
     threads: int = BLOCK
+    few: bool = False
 
 
 class Threads(NestEmitter):
