@@ -17,16 +17,18 @@ parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc_
 parser.add_argument("--minutes", type=float, default=60.0)
 parser.add_argument("--seed", type=int, default=0, help="of the first program; each program has the next one")
 parser.add_argument("--jax", action="store_true", help="compare with JAX, which has to be installed")
+parser.add_argument("--cuda", action="store_true", help="also compile for a GPU, and execute that in the interpreter")
 parser.add_argument("--report", type=Path, help="a JSON file that runs add to")
 parser.add_argument("--case", help="run one program that a run reported, and print it")
 parser.add_argument("--workers", type=int, default=1, help="how many programs at a time, each in a process")
 parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
 parser.add_argument("--planted", help="plant this fault, and search until it is found")
 options = parser.parse_args()
+also = [name for name in ("jax", "cuda") if getattr(options, name)]
 
 if options.child:
     tried, samples = json.load(sys.stdin)
-    run.child(options.seed, options.child, {tuple(cell): n for cell, n in tried}, Known(samples), options.jax)
+    run.child(options.seed, options.child, {tuple(cell): n for cell, n in tried}, Known(samples), also)
 elif options.planted:
     if options.planted not in FAULTS:
         parser.error(f"argument --planted: no fault {options.planted!r}; there are {', '.join(FAULTS)}")
@@ -38,9 +40,9 @@ elif options.case:
         parser.error(f"argument --case: {options.case!r}: {error}")
     run.prepare()
     print(case.recipe)
-    report = run.one(case, options.jax)
+    report = run.one(case, also)
     print(report.get("code", ""))
     sys.exit(report.get("fault"))
 else:
-    finished = run.main(options.minutes, options.seed, options.jax, options.report, IMPOSSIBLE, max(options.workers, 1))
+    finished = run.main(options.minutes, options.seed, also, options.report, IMPOSSIBLE, max(options.workers, 1))
     sys.exit(f"{finished.total['faults']} faults" if finished.faults else None)

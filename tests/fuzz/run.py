@@ -11,6 +11,8 @@ import signal
 import time
 import traceback
 from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from funcgrad.control import roll
 from funcgrad.testing.recipes import Recipe
 from tests.fuzz.aim import LARGE, SLOTS, Known, wanted, weight
 from tests.fuzz.cases import Case
-from tests.fuzz.comparisons import Outcome, check, equations, primitives, trace
+from tests.fuzz.comparisons import Outcome, TooSlow, check, equations, limit, primitives, trace
 from tests.fuzz.matrix import COLUMNS, DEPTHS, ROWS, Cell, cells_of, empty, table
 from tests.fuzz.minimise import minimised
 from tests.fuzz.workers import Worker, ready
@@ -39,25 +41,21 @@ def prepare() -> None:
     np.seterr(all="ignore")
 
 
-def one(case: Case, jax: bool = False) -> dict[str, Any]:
+def one(case: Case, also: Sequence[str] = ()) -> dict[str, Any]:
     """A program in all ways; what is to be reported."""
     start = time.process_time()
     recipe = case.recipe
     numba = case.seed % NUMBA == 0 and recipe.size < 40
     size = equations(trace(recipe))
-    outcome = check(recipe, case.seed, numba=numba, differences=size <= LARGE, seconds=SECONDS)
+    outcome = _checked(recipe, case.seed, also, numba=numba, differences=size <= LARGE, seconds=SECONDS)
     if size > LARGE:
         outcome.unsettled.append("derivatives: large")
-    if jax and outcome.failure is None:
-        from tests.fuzz.with_jax import compare
-
-        compare(recipe, outcome)
     report: dict[str, Any] = {"case": str(case), "ways": outcome.ways, "unsettled": outcome.unsettled}
     if outcome.failure is not None:
         report |= {
             "kind": outcome.failure.kind,
             "fault": str(outcome.failure),
-            "code": _smallest(recipe, outcome, case),
+            "code": _smallest(recipe, outcome, case, also),
         }
     else:
         report |= {"cells": cells_of(recipe, outcome), "equations": size}
@@ -65,12 +63,24 @@ def one(case: Case, jax: bool = False) -> dict[str, Any]:
     return report | {"seconds": time.process_time() - start}
 
 
-def _smallest(recipe: Recipe, outcome: Outcome, case: Case) -> str:
+def _checked(recipe: Recipe, seed: int, also: Sequence[str], *, seconds: float, **how: bool) -> Outcome:
+    outcome = check(recipe, seed, seconds=seconds, **how)
+    for name in also:
+        if outcome.failure is None:
+            try:
+                with limit(seconds):
+                    import_module(f"tests.fuzz.with_{name}").compare(recipe, outcome, seed)
+            except TooSlow:
+                outcome.unsettled.append(f"{name}: slow")
+    return outcome
+
+
+def _smallest(recipe: Recipe, outcome: Outcome, case: Case, also: Sequence[str]) -> str:
     assert outcome.failure is not None
     kind = outcome.failure.kind
 
     def fails(simpler: Recipe) -> bool:
-        failure = check(simpler, case.seed, numba=kind.startswith("numba"), seconds=10.0).failure
+        failure = _checked(simpler, case.seed, also, numba=kind.startswith("numba"), seconds=10.0).failure
         return failure is not None and failure.kind == kind
 
     return repr(minimised(recipe, fails))
@@ -109,7 +119,7 @@ def learn(known: Known, report: dict[str, Any]) -> None:
         known.add(sorted(names), report["height"], report["weight"], report["case"])
 
 
-def child(first: int, count: int, tried: dict[Cell, int], known: Known, jax: bool) -> None:
+def child(first: int, count: int, tried: dict[Cell, int], known: Known, also: Sequence[str]) -> None:
     """The work of one process: a line before and after each program."""
     prepare()
     for seed in range(first, first + count):
@@ -117,7 +127,7 @@ def child(first: int, count: int, tried: dict[Cell, int], known: Known, jax: boo
         try:
             case = wanted(seed, tried, known)  # what is drawn is computed, with derivatives
             print(json.dumps({"start": str(case)}), flush=True)
-            report = one(case, jax)
+            report = one(case, also)
         except Exception as error:  # a fault of the fuzzer itself is a fault, too
             where = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
@@ -192,11 +202,11 @@ class Run:
         """These, and how often programs were drawn for them."""
         return [(cell, self.tried[cell]) for cell in self.empty()]
 
-    def worker(self, first: int, count: int, jax: bool) -> Worker:
+    def worker(self, first: int, count: int, also: Sequence[str]) -> Worker:
         """A process for the programs of some seeds."""
-        return Worker(first, count, ["--jax"] if jax else [], [self.wanted(), self.known.all()])
+        return Worker(first, count, [f"--{name}" for name in also], [self.wanted(), self.known.all()])
 
-    def ended(self, worker: Worker, jax: bool) -> list[Worker]:
+    def ended(self, worker: Worker, also: Sequence[str]) -> list[Worker]:
         """If a process died: the case is a fault, and another process runs the rest."""
         what = "the process died, or hung"
         if worker.started:
@@ -205,7 +215,7 @@ class Run:
         elif worker.process.returncode > 0:
             raise RuntimeError(f"{' '.join(map(str, worker.process.args))} ended with {worker.process.returncode}")
         self.write()
-        return [self.worker(worker.first, worker.count, jax)] if worker.count else []
+        return [self.worker(worker.first, worker.count, also)] if worker.count else []
 
     def summary(self, matrix: bool = True) -> str:
         """The run as text."""
@@ -221,7 +231,9 @@ class Run:
         )
 
 
-def main(minutes: float, seed: int, jax: bool, path: Path | None, impossible: dict[Any, str], workers: int = 1) -> Run:
+def main(
+    minutes: float, seed: int, also: Sequence[str], path: Path | None, impossible: dict[Any, str], workers: int = 1
+) -> Run:
     """A run of so many minutes, or until it is interrupted."""
     run = Run(path, impossible)
     end = time.monotonic() + 60 * minutes
@@ -231,14 +243,14 @@ def main(minutes: float, seed: int, jax: bool, path: Path | None, impossible: di
     try:
         while (left := end - time.monotonic()) > 0 and not interrupted:
             while len(crew) < workers:
-                crew.append(run.worker(seed, CHUNK, jax))
+                crew.append(run.worker(seed, CHUNK, also))
                 seed += CHUNK
             for worker in ready(crew, min(left, 1.0)):
                 for report in worker.reports():
                     run.add(report)
             for worker in [w for w in crew if w.stopped]:
                 crew.remove(worker)
-                crew += run.ended(worker, jax)
+                crew += run.ended(worker, also)
                 print(f"next seed {seed}; {run.summary(matrix=False)}", flush=True)
     finally:
         for number, handler in before:

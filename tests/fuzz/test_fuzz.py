@@ -171,7 +171,7 @@ def test_a_run_of_several_processes_that_is_interrupted(
     monkeypatch.setattr(run, "CHUNK", 10)
     stop = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
     stop.start()
-    found = run.main(1.0, 100, False, tmp_path / "report.json", {}, workers=2)
+    found = run.main(1.0, 100, (), tmp_path / "report.json", {}, workers=2)
     stop.cancel()
     assert found.total["programs"] > 20 and found.total["faults"] == 1 and found.faults[0]["case"] == "103//"
     assert found.seen["sin", "eager", 1] == found.total["programs"] - 1

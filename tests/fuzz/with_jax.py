@@ -37,7 +37,7 @@ def names() -> dict[str, Any]:
     return {"np": jax.numpy, "lax": jax.lax, "fg": fg}
 
 
-def compare(recipe: Recipe, outcome: Outcome) -> None:
+def compare(recipe: Recipe, outcome: Outcome, seed: int = 0) -> None:
     """Values in JAX against those of the oracle."""
     if recipe.uses(*NOT_THERE, *OTHERWISE) or "mask_mul" in primitives(recipe):
         return
