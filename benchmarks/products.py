@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from funcgrad.lowering import blas, tile
+from funcgrad.lowering.kernels import Product
 from funcgrad.lowering.layout import contiguous
 from funcgrad.lowering.machine import compile_object, header, load
-from funcgrad.lowering.schedule import Product
 from funcgrad.lowering.stages import this_target
 from funcgrad.lowering.values import Shared
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from funcgrad.base.shelter import lock
 from funcgrad.lowering import sanitize
+from funcgrad.lowering.kernels import Product
 from funcgrad.lowering.layout import View
-from funcgrad.lowering.schedule import Product
 
 _lock = lock()
 

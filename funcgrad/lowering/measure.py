@@ -21,10 +21,11 @@ from funcgrad.lowering.cache import cached
 from funcgrad.lowering.cost import Cost, KernelCost, accesses, flops, kind_of, lines_of
 from funcgrad.lowering.emit import ATTRIBUTES, functions_of
 from funcgrad.lowering.executable import address_of, executable, foreign_addresses
+from funcgrad.lowering.kernels import Kernel, Library, Schedule
 from funcgrad.lowering.machine import compile_object, header, load
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.stacks import DESCRIPTION, OWNED
-from funcgrad.lowering.schedule import Kernel, Library, Schedule, schedule
+from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stack_values import lent
 from funcgrad.lowering.stages import Stage, is_native, stages, this_target

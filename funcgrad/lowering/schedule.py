@@ -9,17 +9,15 @@ joins nothing; where the elements must really move, a loop writes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
-from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Stack, Var, can_raise, make_aval
+from funcgrad.core.ir import Atom, Equation, Literal, Program, Shape, Stack, Var, make_aval
 from funcgrad.core.primitive import registry
 from funcgrad.lowering.inplace import share
+from funcgrad.lowering.joining import Joining
 from funcgrad.lowering.kernels import (
     Control,
-    Kernel,
     Library,
     Loop,
     Product,
@@ -35,10 +33,7 @@ from funcgrad.lowering.registers.kinds import STACKS
 from funcgrad.lowering.registers.stacks import in_memory
 from funcgrad.ops.scalar import ELEMENTS
 
-CANDIDATES = 12  # loops over a space that an equation may join: the last ones
 MAX_RECURRENCES = 8  # of one walk: their states are in registers
-MAX_EQUATIONS = 120  # of one loop: register allocation is superlinear in the length of a body
-
 
 CONTROL = ("loop", "branch", *STACKS)
 """Kinds of kernels that may hold or read stacks."""
@@ -59,22 +54,15 @@ def schedule(program: Program, plain: bool = False, again: bool = False) -> Sche
     return program.remember(("schedule", plain, again), lambda: _Scheduler(program, plain, again).run())
 
 
-class _Scheduler:
+class _Scheduler(Joining):
+    """What the kinds of equations become."""
+
     def __init__(self, program: Program, plain: bool, again: bool) -> None:
+        super().__init__(program)
         self.program = program
         self.again = again
         self.whole = ORDERED if plain else ()
-        self.views: dict[Var, View] = {v: contiguous(v, in_memory(v.aval).shape) for v in program.inputs}
-        self.kernels: list[Kernel] = []
-        self.loops: dict[Shape, list[int]] = {}
-        self.after: list[int] = []  # for each kernel the set (as bits) of kernels that it comes after, itself included
-        self.home: dict[Var, int] = {}  # the loop in which a value is computed elementwise
-        self.writers: dict[Var, int] = {}  # for each root the kernels (as bits) that fill its buffer
-        self.readers: dict[Var, int] = {}  # for each root the kernels (as bits) that read its buffer
         self.walks: dict[tuple[Shape, int, bool], int] = {}  # the last walk of each kind
-        self.buffers: dict[Var, Shape] = {}
-        self.effects = 0  # the kernels (as bits) with effects
-        self.raising = 0  # those that can raise
 
     def run(self) -> Schedule:
         for e in self.program.equations:
@@ -104,17 +92,17 @@ class _Scheduler:
         elif kind == "cumulative" and e.primitive.recurrence is not None:
             self._place_cumulative(e)
         elif kind in ("elementwise", "check", "iota"):
-            k = self.join(e.outputs[0].aval.shape, e.inputs, after=self._before(e))
-            self._compute(e, k)
-            self._note(e, k)
+            k = self.join(e.outputs[0].aval.shape, e.inputs, after=self.before(e))
+            self.compute(e, k)
+            self.note(e, k)
         elif kind in ("reduce", "argreduce"):
             (out,), (x,) = e.outputs, e.inputs
             axes = axes_of(e)
             k = self.join(x.aval.shape, e.inputs, axes)
-            loop = self._loop(k)
+            loop = self.loop(k)
             loop.reductions.append(e)
             loop.axes = axes
-            self._define(out, k)
+            self.define(out, k)
         elif kind in ("loop", "branch") or (kind in (*STACKS, "foreign") and not self.whole):
             self._place_control(e)
         elif kind != "dot" or not self._place_product(e):
@@ -123,11 +111,11 @@ class _Scheduler:
     def _place_control(self, e: Equation) -> None:
         """A loop or branch, another operation on stacks, or a foreign call: its operands in C order."""
         foreign = e.primitive.traits.kind == "foreign"
-        inputs = tuple([self._in_memory(a) if foreign else self._in_order(a) for a in e.inputs])
-        k = self._new(Control(e.replace(inputs=inputs)), inputs, self._before(e))
-        self._note(e, k)
+        inputs = tuple([self.in_order(a, constants=foreign) for a in e.inputs])
+        k = self.new(Control(e.replace(inputs=inputs)), inputs, self.before(e))
+        self.note(e, k)
         for out in e.outputs:
-            self._define(out, k)
+            self.define(out, k)
 
     def _place_library(self, e: Equation) -> None:
         """A kernel of one equation."""
@@ -135,61 +123,20 @@ class _Scheduler:
         x = e.inputs[0] if e.inputs else None
         if e.primitive.traits.kind in ("update", "scatter") and isinstance(x, Var):  # the old values are read first
             before = self.readers.get(self.views[x].root, 0)
-        k = self._new(Library(e), e.inputs, before)
+        k = self.new(Library(e), e.inputs, before)
         for out in e.outputs:
-            self._define(out, k)
-
-    def _before(self, e: Equation) -> int:
-        """The kernels (as bits) before an equation with effects, or that can raise: effects stay in order."""
-        if e.primitive.effects_of(e.params):
-            return self.effects | self.raising
-        return self.effects if can_raise(e) else 0
-
-    def _note(self, e: Equation, k: int) -> None:
-        """Remember that equation `e` is in kernel `k`, if it has effects or can raise."""
-        if e.primitive.effects_of(e.params):
-            self.effects |= 1 << k
-        if can_raise(e):
-            self.raising |= 1 << k
-
-    def _in_memory(self, a: Atom) -> Atom:
-        """A value that lies in memory in C order; a constant too."""
-        if not isinstance(a, Literal):
-            return self._in_order(a)
-        copy = Var(a.aval)
-        self.write(Write(a, contiguous(copy, a.aval.shape)), copy)
-        return copy
-
-    def _in_order(self, a: Atom) -> Atom:
-        """A value that lies in memory in C order: itself, or a copy."""
-        if isinstance(a, Literal):
-            return a
-        self.store(a)
-        view = self.views[a]
-        if isinstance(a.aval, Stack) or replace(view, offset=0) == contiguous(view.root, a.aval.shape):
-            return a
-        copy = Var(a.aval)
-        self.write(Write(a, contiguous(copy, a.aval.shape)), copy)
-        return copy
-
-    def _compute(self, e: Equation, k: int) -> None:
-        """An equation of loop `k`, with its result in registers until something else needs it."""
-        (out,) = e.outputs
-        self._loop(k).equations.append(e)
-        self.home[out] = k
-        self.views[out] = contiguous(out, out.aval.shape)
-        self.writers[out] = 1 << k
+            self.define(out, k)
 
     def _place_gather(self, e: Equation) -> None:
         """Reads at computed places: an equation of a loop over the result, with an index per element."""
         (out,), (x, *indices) = e.outputs, e.inputs
         axes = tuple(range(indices[0].aval.ndim))
         spread = [self._spread(i, out.aval.shape, axes) for i in indices]
-        self._compute(e.replace(inputs=(x, *spread)), self.join(out.aval.shape, spread, elsewhere=(x,)))
+        self.compute(e.replace(inputs=(x, *spread)), self.join(out.aval.shape, spread, elsewhere=(x,)))
 
     def _place_window(self, e: Equation) -> None:
         """Reads from a computed place on: an equation of a loop over the result."""
-        self._compute(e, self.join(e.outputs[0].aval.shape, (), elsewhere=e.inputs))
+        self.compute(e, self.join(e.outputs[0].aval.shape, (), elsewhere=e.inputs))
 
     def _place_update(self, e: Equation) -> None:
         """A copy of the operand, then a loop that writes from a computed place on."""
@@ -207,7 +154,7 @@ class _Scheduler:
             axes = tuple(range(indices[0].aval.ndim))
             operands = (updates, *[self._spread(i, updates.aval.shape, axes) for i in indices])
             kernel = Scatter(e.replace(inputs=operands), contiguous(out, out.aval.shape))
-            self.writers[out] |= 1 << self._new(kernel, operands, self.writers[out])
+            self.writers[out] |= 1 << self.new(kernel, operands, self.writers[out])
 
     def _copy(self, x: Atom, out: Var) -> None:
         """Fill the buffer of `out` with `x`.
@@ -220,7 +167,7 @@ class _Scheduler:
             self.store(x)
         if root in self.buffers:
             copy = Loop(out.aval.shape, writes=[Write(x, contiguous(out, out.aval.shape))])
-            self._define(out, self._new(copy, (x,), self.readers.get(root, 0)))
+            self.define(out, self.new(copy, (x,), self.readers.get(root, 0)))
         else:
             self.write(Write(x, contiguous(out, out.aval.shape)), out)
 
@@ -230,15 +177,15 @@ class _Scheduler:
         key = out.aval.shape, e.params["axis"], e.params["reverse"]
         for a in e.inputs:
             self.store(a)
-        needed = self._closed(self._dependencies(e.inputs))
+        needed = self._closed(self.dependencies(e.inputs))
         k = self.walks.get(key)
         if k is None or needed >> k & 1 or len(self._walk(k).equations) >= MAX_RECURRENCES:
-            k = self.walks[key] = self._new(Walk(*key), e.inputs)
+            k = self.walks[key] = self.new(Walk(*key), e.inputs)
         else:
             self._depend(k, needed)
-            self._read(k, e.inputs)
+            self.read(k, e.inputs)
         self._walk(k).equations.append(e)
-        self._define(out, k)
+        self.define(out, k)
 
     def _walk(self, k: int) -> Walk:
         walk = self.kernels[k]
@@ -282,10 +229,10 @@ class _Scheduler:
         right = self._matrix(y, (*batch[1], *contract[1], *free[1]), (size, depth, columns))
         whole = contiguous(out, (size, rows, columns))
         needed = self.writers.get(left.root, 0) | self.writers.get(right.root, 0)
-        k = self._new(Product(dtype, left, right, whole), (), needed)
+        k = self.new(Product(dtype, left, right, whole), (), needed)
         for root in (left.root, right.root):
             self.readers[root] = self.readers.get(root, 0) | 1 << k
-        self._define(out, k)
+        self.define(out, k)
         return True
 
     def _place_products(self, e: Equation, free: list[tuple[int, ...]]) -> None:
@@ -388,121 +335,6 @@ class _Scheduler:
             self.write(Write(line, View(out, line.aval.shape, offset, (step,))), out, filled)
         return None
 
-    def write(self, write: Write, out: Var, after: int = 0) -> None:
-        """Store a value into (a part of) the buffer of `out`, after kernels (as bits) that write to the same places."""
-        positions = [s.position for s in write.starts]
-        k = self.join(write.target.shape, (write.value,), (), after, positions)
-        self._loop(k).writes.append(write)
-        shape = in_memory(out.aval).shape
-        self.views.setdefault(out, contiguous(out, shape))
-        self.writers[out] = self.writers.get(out, 0) | 1 << k
-        self.buffers[out] = shape
-
-    def store(self, atom: Atom) -> None:
-        """Make sure that a value is in memory."""
-        if isinstance(atom, Var):
-            root = self.views[atom].root
-            k = self.home.get(root)
-            if k is not None and root not in self.buffers:
-                self._loop(k).writes.append(Write(root, self.views[root]))
-                self.buffers[root] = root.aval.shape
-
-    def _define(self, out: Var, k: int) -> None:
-        """`out` is stored by kernel `k` as a whole."""
-        shape = in_memory(out.aval).shape
-        self.views[out] = contiguous(out, shape)
-        self.buffers[out] = shape
-        self.writers[out] = 1 << k
-
-    # -- joining
-
-    def _loop(self, k: int) -> Loop:
-        loop = self.kernels[k]
-        assert isinstance(loop, Loop)
-        return loop
-
-    def _dependencies(self, atoms: Sequence[Atom]) -> int:
-        """The kernels (as bits) that must end before one that reads `atoms` from memory."""
-        bits = 0
-        for a in atoms:
-            if isinstance(a, Var):
-                bits |= self.writers.get(self.views[a].root, 0)
-        return bits
-
-    def _new(self, kernel: Kernel, atoms: Sequence[Atom], after: int = 0) -> int:
-        """A kernel that reads `atoms` from memory, after the kernels `after` (as bits)."""
-        for a in atoms:
-            self.store(a)
-        k = len(self.kernels)
-        self.kernels.append(kernel)
-        self.after.append(self._closed(self._dependencies(atoms) | after) | 1 << k)
-        self._read(k, atoms)
-        return k
-
-    def _read(self, k: int, atoms: Sequence[Atom]) -> None:
-        """Remember that kernel `k` reads `atoms` from memory."""
-        for a in atoms:
-            if isinstance(a, Var):
-                root = self.views[a].root
-                self.readers[root] = self.readers.get(root, 0) | 1 << k
-
-    def _closed(self, bits: int) -> int:
-        out = bits
-        while bits:
-            lowest = bits & -bits
-            out |= self.after[lowest.bit_length() - 1]
-            bits ^= lowest
-        return out
-
-    def join(
-        self,
-        shape: Shape,
-        atoms: Sequence[Atom],
-        axes: tuple[int, ...] = (),
-        after: int = 0,
-        elsewhere: Sequence[Atom] = (),
-    ) -> int:
-        """The loop over `shape` in which something that reads `atoms` can run; a new one if there is none.
-
-        Parameters
-        ----------
-        axes
-            The axes of a reduction; all reductions of a loop are over the same axes.
-        after
-            Kernels (as bits) that must end before.
-        elsewhere
-            What is read from memory at other places than the index of the loop.
-        """
-        loops = self.loops.setdefault(shape, [])
-        for k in reversed(loops[-CANDIDATES:]):
-            loop = self._loop(k)
-            if len(loop.equations) >= MAX_EQUATIONS:
-                continue
-            if axes and loop.axes and loop.axes != axes:
-                continue
-            outside = [*[a for a in atoms if not self._inside(a, k)], *elsewhere]
-            needed = self._closed(self._dependencies(outside) | after)
-            if needed >> k & 1:
-                continue
-            for a in outside:
-                self.store(a)
-            self._depend(k, needed)
-            self._read(k, outside)
-            return k
-        loops.append(self._new(Loop(shape), (*atoms, *elsewhere), after))
-        return loops[-1]
-
-    def _inside(self, a: Atom, k: int) -> bool:
-        """Whether `a` is a value of loop `k` at the same index."""
-        return isinstance(a, Literal) or self.home.get(a) == k
-
-    def _depend(self, k: int, needed: int) -> None:
-        """Kernel `k`, and all that come after it, come after `needed`."""
-        if needed & ~self.after[k]:
-            for j, bits in enumerate(self.after):
-                if bits >> k & 1:
-                    self.after[j] |= needed
-
     # -- results
 
     def outputs(self) -> list[Var]:
@@ -546,6 +378,3 @@ def _readable(view: View) -> bool:
     by_rows = (right == 1 or columns == 1) and (down >= columns or rows == 1)
     by_columns = (down == 1 or rows == 1) and (right >= rows or columns == 1)
     return by_rows or by_columns
-
-
-__all__ = ["Kernel", "Library", "Loop", "Product", "Schedule", "Write", "schedule"]

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from funcgrad.lowering.builder import Builder
+from funcgrad.lowering.kernels import Product
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.loops import Carries, repeat
-from funcgrad.lowering.schedule import Product
 from funcgrad.lowering.values import Shared, Target, Type, Value, constant, make_type
 
 SMALL = 4096  # m n k: above, BLAS is as fast

@@ -12,7 +12,8 @@ import pytest
 import funcgrad as fg
 from funcgrad.lowering.buffers import ALIGNMENT, Layout, layout
 from funcgrad.lowering.emit import functions_of
-from funcgrad.lowering.schedule import Schedule, schedule
+from funcgrad.lowering.kernels import Schedule
+from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.values import Target
 

@@ -12,8 +12,9 @@ import pytest
 import funcgrad as fg
 from funcgrad.lowering.cost import accesses
 from funcgrad.lowering.emit import functions_of
+from funcgrad.lowering.kernels import Loop, Schedule
 from funcgrad.lowering.loops import STATUS
-from funcgrad.lowering.schedule import Loop, Schedule, schedule
+from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.values import Target
 

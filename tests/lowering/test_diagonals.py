@@ -17,7 +17,8 @@ from funcgrad.core.ir import Program
 from funcgrad.core.primitive import registry
 from funcgrad.core.trace import eagerly
 from funcgrad.lowering.executable import Executable
-from funcgrad.lowering.schedule import Loop, schedule
+from funcgrad.lowering.kernels import Loop
+from funcgrad.lowering.schedule import schedule
 from funcgrad.lowering.simplify import simplify
 from funcgrad.ops.arithmetic import mask_div, mask_mul
 from tests.lowering.test_native_ops import same_bits

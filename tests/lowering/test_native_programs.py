@@ -175,7 +175,8 @@ def test_complex_programs_run_with_numpy() -> None:
 
 
 def test_parts_of_a_result_are_written_once_and_together() -> None:
-    from funcgrad.lowering.schedule import Loop, schedule
+    from funcgrad.lowering.kernels import Loop
+    from funcgrad.lowering.schedule import schedule
     from funcgrad.lowering.simplify import simplify
 
     def written(f: Any, x: Any) -> tuple[int, int]:

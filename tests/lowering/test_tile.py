@@ -15,9 +15,9 @@ import pytest
 import funcgrad as fg
 from funcgrad.lowering import tile
 from funcgrad.lowering.emit import emit
+from funcgrad.lowering.kernels import Product
 from funcgrad.lowering.layout import View, contiguous
 from funcgrad.lowering.machine import compile_object, header, load
-from funcgrad.lowering.schedule import Product
 from funcgrad.lowering.simplify import simplify
 from funcgrad.lowering.stages import this_target
 from funcgrad.lowering.values import Shared, Target

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from funcgrad.core.ir import Equation, Program, Shape
-from funcgrad.lowering.kernels import Control, Library, Product
+from funcgrad.lowering.kernels import Control, Library, Loop, Product
 from funcgrad.lowering.numba_source.control import control
 from funcgrad.lowering.numba_source.helpers import HELPERS, helper_text, used_helpers
 from funcgrad.lowering.numba_source.names import Names, identifier, is_reserved
@@ -20,7 +20,7 @@ from funcgrad.lowering.numba_source.prepare import prepared
 from funcgrad.lowering.numba_source.spelling import dtype_text
 from funcgrad.lowering.numba_source.whole import library, product
 from funcgrad.lowering.numba_source.writer import Block, Line, Writer
-from funcgrad.lowering.schedule import Loop, schedule
+from funcgrad.lowering.schedule import schedule
 
 LONGEST = 100  # lines of a function that holds its loops itself
 HEAD = """import math

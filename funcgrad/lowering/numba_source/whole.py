@@ -11,10 +11,10 @@ from collections.abc import Callable
 from math import prod
 
 from funcgrad.core.ir import Equation, Literal, Shape, Var, make_aval
+from funcgrad.lowering.kernels import Product
 from funcgrad.lowering.layout import View, row_major
 from funcgrad.lowering.numba_source.spelling import formless, literal
 from funcgrad.lowering.numba_source.writer import Block, Writer
-from funcgrad.lowering.schedule import Product
 
 # -- matrix products
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from funcgrad.base.dtypes import INT, Dtype
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Shape, Stack, Var, make_aval
+from funcgrad.lowering.kernels import Loop, Schedule, Write
 from funcgrad.lowering.layout import View, contiguous
 from funcgrad.lowering.numba_source.access import flat, position, summed
 from funcgrad.lowering.numba_source.names import Names, identifier
@@ -27,7 +28,6 @@ from funcgrad.lowering.numba_source.spelling import (
     literal,
     spelled,
 )
-from funcgrad.lowering.schedule import Loop, Schedule, Write
 
 REDUCTIONS = {
     "reduce_sum": ("add", lambda dtype: _number(dtype, 0)),
