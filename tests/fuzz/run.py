@@ -12,6 +12,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -64,14 +65,18 @@ def one(case: Case, also: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _checked(recipe: Recipe, seed: int, also: Sequence[str], *, seconds: float, **how: bool) -> Outcome:
-    outcome = check(recipe, seed, seconds=seconds, **how)
-    for name in also:
-        if outcome.failure is None:
-            try:
-                with limit(seconds):
-                    import_module(f"tests.fuzz.with_{name}").compare(recipe, outcome, seed)
-            except TooSlow:
-                outcome.unsettled.append(f"{name}: slow")
+    others = [import_module(f"tests.fuzz.with_{name}") for name in also]
+    with ExitStack() as stack:
+        for other in others:
+            stack.enter_context(other.settings(seed))
+        outcome = check(recipe, seed, seconds=seconds, **how)
+        for name, other in zip(also, others, strict=True):
+            if outcome.failure is None:
+                try:
+                    with limit(seconds):
+                        other.compare(recipe, outcome, seed)
+                except TooSlow:
+                    outcome.unsettled.append(f"{name}: slow")
     return outcome
 
 

@@ -22,10 +22,10 @@ from funcgrad.testing.drawing import Drawer, Random, Style
 from funcgrad.testing.plain import PLAIN
 from funcgrad.testing.recipes import literal
 from funcgrad.testing.vocabulary import OPERATIONS, Impossible
-from tests.fuzz import run, workers
+from tests.fuzz import run, with_cuda, workers
 from tests.fuzz.aim import KEPT, TRIES, Known, aimed
 from tests.fuzz.cases import Case, at_random
-from tests.fuzz.comparisons import check
+from tests.fuzz.comparisons import Outcome, check
 from tests.fuzz.impossible import IMPOSSIBLE
 from tests.fuzz.matrix import COLUMNS, ROWS, Cell, cells_of, holds
 from tests.fuzz.minimise import minimised, size
@@ -33,6 +33,7 @@ from tests.fuzz.planted import FAULTS
 
 REPO = Path(__file__).resolve().parents[2]
 SEEDS = [line.split("#")[0].strip() for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines()]
+CUDA_SAMPLE = (3, 8, 11, 15, 23, 31, 44, 53)
 SAMPLE = (5, 6, 11, 14, 19, 25, 30, 33, 36, 45, 52)
 
 
@@ -54,6 +55,16 @@ def agree(case: Case, seconds: float = 120.0) -> None:
 @pytest.mark.parametrize("seed", SAMPLE)
 def test_a_sample(seed: int) -> None:
     agree(at_random(seed))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("seed", CUDA_SAMPLE)
+def test_a_sample_on_a_gpu(seed: int) -> None:
+    outcome = Outcome()
+    with with_cuda.settings(seed):
+        with_cuda.compare(at_random(seed).recipe, outcome, seed)
+    assert outcome.failure is None
+    assert outcome.ways == ["cuda", "cuda vjp"]
 
 
 @pytest.mark.fuzz

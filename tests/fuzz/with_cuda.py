@@ -31,8 +31,8 @@ LARGE = 1500  # equations above which the interpreter takes too long
 
 
 @contextmanager
-def sizes(seed: int) -> Iterator[None]:
-    """Some of the sizes are small for a while."""
+def settings(seed: int) -> Iterator[None]:
+    """Some of the sizes are small for a while, on the CPU too: what is found out with them is remembered."""
     choices = random.Random(seed)
     some = [(where, name, small, getattr(where, name)) for where, name, small in SIZES if choices.random() < 0.5]
     for where, name, small, _ in some:
@@ -49,13 +49,12 @@ def compare(recipe: Recipe, outcome: Outcome, seed: int) -> None:
     checker = Checker(recipe, seed)
     checker.outcome = outcome
     try:
-        with sizes(seed):
-            _compare(checker, "cuda", recipe, checker.args, seed)
-            if checker.floats and checker.moving:
-                f = checker.of_floats(recipe)
-                xs = [checker.args[i] for i in checker.floats]
-                w = tuple([np.ones_like(checker.expected[i]) for i in checker.moving])
-                _compare(checker, "cuda vjp", lambda *xs: fg.vjp(f, *xs)[1](w), xs, seed)
+        _compare(checker, "cuda", recipe, checker.args, seed)
+        if checker.floats and checker.moving:
+            f = checker.of_floats(recipe)
+            xs = [checker.args[i] for i in checker.floats]
+            w = tuple([np.ones_like(checker.expected[i]) for i in checker.moving])
+            _compare(checker, "cuda vjp", lambda *xs: fg.vjp(f, *xs)[1](w), xs, seed)
     except Failure as failure:
         outcome.failure = failure
 
