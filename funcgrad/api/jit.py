@@ -45,7 +45,7 @@ from funcgrad.core.evaluate import execute
 from funcgrad.core.ir import Aval, Program, make_aval, static_key
 from funcgrad.core.modes import jit_disabled
 from funcgrad.core.trace import TRACE, Tracer, current
-from funcgrad.lowering import LOWERINGS, backend_of, place_of
+from funcgrad.lowering import DEVICES, LOWERINGS, backend_of, place_of
 from funcgrad.lowering.donation import may_overwrite, pair
 from funcgrad.lowering.entry import MAX_TABLES, arm, entry_machinery, make_entry, vectorcalled
 from funcgrad.lowering.entry_layout import NativeCallable
@@ -151,6 +151,8 @@ class Jit(NativeCallable):
             point = [to_host(x) for x in point]
         here = self._here and self._lowering == "llvm"
         place = "cpu" if here else place_of(traced.program, point, self._lowering)
+        if outside and traced.constants and place not in (*LOWERINGS, "cpu"):
+            point = [*traced.constants_on(DEVICES[place.partition(":")[0]].device(place)), *values]
         computed: Any
         if not outside or any([type(v) is Tracer for v in values]):
             computed = call(traced.program, *point, lowering=self._lowering)

@@ -20,6 +20,7 @@ from funcgrad.control.roll import roll
 from funcgrad.core.array import Array, publish
 from funcgrad.core.canonical import canonical
 from funcgrad.core.check import checked
+from funcgrad.core.device_array import placed
 from funcgrad.core.ir import Aval, Program, Var, make_aval
 from funcgrad.core.nans import nans_searched, search
 from funcgrad.core.trace import Trace, Tracer, current, swallowed
@@ -42,17 +43,26 @@ class Traced:
         Values that were needed while tracing.
     out_tree : Treedef
         Structure of the result.
+    placed : dict
+        The constants on each device on which it ran.
     """
 
     program: Program
     constants: list[Any]
     values: Mapping[Var, Any]
     out_tree: tree.Treedef
+    placed: dict[Any, list[Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def captured_tracer(self) -> bool:
         """Whether it depends on a trace around it."""
         return any([type(c) is Tracer for c in self.constants])
+
+    def constants_on(self, device: Any) -> list[Any]:
+        """The constants on a device, where they stay for the next call."""
+        if device not in self.placed:
+            self.placed[device] = [placed(c, device) if isinstance(c, np.ndarray) else c for c in self.constants]
+        return self.placed[device]
 
 
 def function_name(f: Any) -> str:

@@ -254,6 +254,24 @@ def test_what_is_on_the_device_is_not_sent_again(gpu: Any) -> None:
     same(z, X * X + 1.0)
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_loops_of_known_length_do_not_wait(gpu: Any, grad: bool) -> None:
+    """Their bodies are kernels that the host starts; what these need to know of the trip is on the device already."""
+
+    def f(x: Any) -> Any:
+        trip = lambda c, i: (np.tanh(c @ W[:, :1] * i + c), np.sum(c))
+        last, sums = lax.scan(trip, x, np.arange(6))
+        return np.sum(last) + np.sum(sums * lax.fori_loop(0, 70, lambda i, c: c + i * 0.5, np.zeros(6)))
+
+    f = fg.grad(f) if grad else f
+    g, x = fg.jit(f, device="cuda"), fg.device_put(X, "cuda")
+    same(g(x), fg.jit(f)(X))
+    launched, sent, fetched = len(gpu.launched), gpu.sent, gpu.fetched
+    y = g(x)
+    assert (gpu.sent, gpu.fetched) == (sent, fetched) and len(gpu.launched) - launched > 6
+    same(y, fg.jit(f)(X))
+
+
 def test_equal_programs_are_compiled_once(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     f, g = (fg.jit(lambda x: np.cos(x) * 0.25, device="cuda") for _ in range(2))
     f(X)

@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from math import gcd
 from typing import Any, Protocol
 
+import numpy as np
+
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var
 from funcgrad.lowering.cuda.plan import Choose, Copy, Fill, Hands, Place, Reads, Repeat, Step
 from funcgrad.lowering.kernels import Control, Schedule
 from funcgrad.lowering.registers.stacks import bytes_of
 from funcgrad.lowering.schedule import schedule
 
+LONG = 2**16  # bytes: constants up to that stay on the device
 ROWS = 8
 """Bytes that rows of stacks begin at multiples of, if they are that long: what a kernel hands out lies side by side."""
 
@@ -29,6 +32,9 @@ class Planner(Protocol):
 
     def buffer(self, size: int) -> Place:
         """Memory of its own in that of the call."""
+
+    def constant(self, data: bytes) -> Place:
+        """Memory that holds these bytes, in every call."""
 
 
 def host_steps(planner: Planner, kernel: Control, s: Schedule, at: Callable[[Any], Place], kept: bool) -> list[Step]:
@@ -55,6 +61,8 @@ class _Host:
 
     def _operand(self, a: Any) -> Place:
         if isinstance(a, Literal):
+            if bytes_of(a.aval) <= LONG:
+                return self.planner.constant(a.value.tobytes() * a.aval.size)
             place = self.planner.buffer(bytes_of(a.aval))
             self.before.append(Fill(place, a.value.tobytes(), a.aval.size))
             return place
@@ -70,7 +78,13 @@ class _Host:
         p = e.params
         body, consts, carry = p["body"], p["consts"], p["carry"]
         keeps = any([isinstance(a, Stack) for a in body.out_avals])
-        index, number = self.planner.buffer(8), Var(body.inputs[0].aval)
+        number = Var(body.inputs[0].aval)
+        count: Place | int = int(e.inputs[0].value) if isinstance(e.inputs[0], Literal) else operands[0]
+        indices = None  # those of all trips are on the device, if they are not many
+        if isinstance(count, int) and 8 * count <= LONG:
+            indices = self.planner.constant(np.arange(max(count, 1), dtype=np.int64).tobytes())
+        index = self.planner.buffer(8) if indices is None else indices.row(number, 8)
+        told = index if indices is None else None
         current = results[:carry]
         starts = list(zip(operands[1 + consts :], current, e.outputs, strict=False))[:carry]
         steps: list[Step] = [
@@ -93,15 +107,14 @@ class _Host:
         reads = tuple([r for _, r in read if r is not None])
         hands = self._hands([(place.root, *h) for place, h in handed if h is not None])
         reverse = bool(p["reverse"])
-        return [*steps, Repeat(number, operands[0], index, reverse, test, tuple(inside), reads, hands, keeps)]
+        return [*steps, Repeat(number, count, told, reverse, test, tuple(inside), reads, hands, keeps)]
 
     def _read(self, loop: Any, x: Place, aval: Aval, elem: Aval) -> tuple[Place, Reads | None]:
         """A row of xs."""
         size = bytes_of(elem)
         if not isinstance(aval, Stack):
             return x.row(loop, size), None
-        zeros, root = self.planner.buffer(size), Var(elem)
-        self.before.append(Fill(zeros, b"\0", size))
+        zeros, root = self.planner.constant(bytes(size)), Var(elem)
         return Place(root, begins=gcd(ROWS, size)), Reads(root, x, zeros)
 
     def _handed(self, loop: Any, y: Place, aval: Aval, elem: Aval) -> tuple[Place, tuple[Place, int] | None]:

@@ -47,6 +47,8 @@ class Module:
         The roots of the Program's inputs and outputs.
     buffers
         The offset of each other buffer in the memory of a call, and the size of that.
+    fixed, constants
+        The offset of buffers that hold the same in every call, and what all of these hold.
     heap
         Whether kernels take memory while they run, from a heap that the kernel ``set_heap`` is told of.
     checks
@@ -61,6 +63,8 @@ class Module:
     results: tuple[Var, ...]
     buffers: dict[Any, int]
     size: int
+    fixed: dict[Any, int]
+    constants: bytes
     heap: bool
     checks: tuple[Equation, ...]
     given: tuple[int, ...]
@@ -73,6 +77,7 @@ class CudaKernels(Kernels[list[Launch]]):
         super().__init__(gpu_target(), Shared())
         self.buffers: dict[Any, int] = {}
         self.size = 0
+        self.fixed: dict[bytes, tuple[Any, int]] = {}
         self.growing: dict[Any, Place] = {}
         self.alignment: Callable[[Any], int] = lambda root: ALIGNED  # bytes that a buffer begins at multiples of
         self.given: dict[Var, Var] = {}  # results, and the donated arguments in which they may lie
@@ -128,8 +133,15 @@ class CudaKernels(Kernels[list[Launch]]):
         """Memory of its own in that of the call."""
         root = Var(make_aval((max(size, 1),), BYTE))
         self.buffers[root] = self.size
-        self.size += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        self.size += _rounded(size)
         return Place(root)
+
+    def constant(self, data: bytes) -> Place:
+        """Memory that holds these bytes, in every call."""
+        if data not in self.fixed:
+            end = sum([_rounded(len(other)) for other in self.fixed])
+            self.fixed[data] = Var(make_aval((max(len(data), 1),), BYTE)), end
+        return Place(self.fixed[data][0])
 
     def plan(
         self, s: Schedule, known: Mapping[Any, Place], kept: bool = False, donated: Mapping[Var, Var] | None = None
@@ -186,6 +198,11 @@ class CudaKernels(Kernels[list[Launch]]):
                     steps += [Fresh(r, r.aval.size * 8) for r in roots if r in growing]
                 steps.append(Run(name, tuple([at(r) for r in roots]), launch.blocks, launch.threads, kernel))
         return steps
+
+
+def _rounded(size: int) -> int:
+    """Bytes that a buffer of its own takes."""
+    return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 
 def _calls_out(e: Equation) -> bool:
@@ -308,6 +325,8 @@ def emit(program: Program, donated: Sequence[int] = ()) -> Module:
         tuple(s.outputs),
         kernels.buffers,
         kernels.size,
+        dict(kernels.fixed.values()),
+        b"".join([data.ljust(_rounded(len(data)), b"\0") for data in kernels.fixed]),
         heap,
         tuple(kernels.checks),
         tuple(

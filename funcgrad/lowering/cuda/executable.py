@@ -49,7 +49,7 @@ class CudaExecutable:
     def __init__(self, program: Program, device: Device) -> None:
         self.program, self.device = simplify(program), device
         dump_program(self.program, program)
-        self._compiled: dict[tuple[int, ...], tuple[Module, Any]] = {}
+        self._compiled: dict[tuple[int, ...], tuple[Module, Any, Any]] = {}
         self._lock = lock()
         self._inputs = [_strong(v.aval) for v in self.program.inputs]
         self._outputs = [_strong(a.aval) for a in self.program.outputs]
@@ -59,15 +59,18 @@ class CudaExecutable:
         """Its kernels and plan, where no argument is donated."""
         return self._made(())[0]
 
-    def _made(self, donated: tuple[int, ...]) -> tuple[Module, Any]:
-        """The kernels for arguments that are donated, and the device's handle of them; made at the first call."""
+    def _made(self, donated: tuple[int, ...]) -> tuple[Module, Any, Any]:
+        """The kernels for arguments that are donated, the device's handle, and constants; made at the first call."""
         with nullcontext() if working() else self._lock:
             found = self._compiled.get(donated)
             if found is None:
                 module = cuda_module(self.program, donated, TO_RUN)
                 ptx = ptx_of(module, self.device.arch)
                 dump_ptx(self.program, ptx, donated)
-                found = self._compiled[donated] = module, self.device.load(ptx)
+                constants = self.device.allocate(len(module.constants)) if module.constants else None
+                if constants is not None:
+                    self.device.write(constants.address, module.constants)
+                found = self._compiled[donated] = module, self.device.load(ptx), constants
             return found
 
     def __call__(self, args: Sequence[Any], donated: tuple[int, ...] = ()) -> list[Any]:
@@ -75,7 +78,7 @@ class CudaExecutable:
 
         A result that may be written into a donated argument takes its memory over, if nothing else uses that.
         """
-        device, (module, handle) = self.device, self._made(donated)
+        device, (module, handle, constants) = self.device, self._made(donated)
         addresses, held = self._addresses(args)
         given = [args[i] if i >= 0 and self._free(args[i], args) else None for i in module.given]
         fresh = [
@@ -84,6 +87,7 @@ class CudaExecutable:
         arena = device.allocate(module.size + 16)
         memory: list[Any] = [m if x is None else x.hand_over() for m, x in zip(fresh, given, strict=True)]
         at: dict[Any, int] = {root: arena.address + offset for root, offset in module.buffers.items()}
+        at |= {root: constants.address + offset for root, offset in module.fixed.items()}
         at |= dict(zip(module.inputs, addresses, strict=True))
         at |= {root: m.address for root, m in zip(module.results, memory, strict=True)}
         status = at[STATUS] = arena.address + module.size

@@ -112,7 +112,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Set a buffer to what a constant consists of."""
+    """Set a buffer to what a large constant consists of."""
 
     target: Place
     data: bytes
@@ -158,15 +158,15 @@ class Hands:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A loop: `steps` for each index below the int64 at `count`, as long as the bool at `test`, if any, is true.
+    """A loop: `steps` for each index below `count` or the int64 there, as long as the bool at `test`, if any, is true.
 
-    The index is at `index` for the kernels, and moves the rows of loop `number`. A trip that `keeps` stacks hands them
-    out or on: their memory stays as long as that of the loop, else it is given back.
+    The index moves the rows of loop `number`; kernels find it at `index` if it is no row. A trip that `keeps`
+    stacks hands them out or on: their memory stays as long as that of the loop, else it is given back.
     """
 
     number: Any
-    count: Place
-    index: Place
+    count: Place | int
+    index: Place | None
     reverse: bool
     test: Place | None
     steps: tuple[Any, ...]
@@ -282,7 +282,7 @@ class Running:
         return unpack(f"<{count}q", self.device.read(address, 8 * count))
 
     def _repeat(self, s: Repeat) -> None:
-        n = self._integer(s.count)
+        n = s.count if isinstance(s.count, int) else self._integer(s.count)
         rows = [self._rows(r) for r in s.reads]
         growing = None if s.hands is None else _Growing(self, s.hands)
         trips = 0
@@ -290,7 +290,8 @@ class Running:
             if s.test is not None and self.device.read(self.address(s.test), 1) == b"\0":
                 break
             i = self.at[s.number] = n - 1 - t if s.reverse else t
-            self.device.write(self.address(s.index), i.to_bytes(8, "little"))
+            if s.index is not None:
+                self.device.write(self.address(s.index), i.to_bytes(8, "little"))
             for r, (base, stride, count) in zip(s.reads, rows, strict=True):
                 self.addresses[r.root] = base + i * stride if i < count else self.address(r.zeros)
             if growing is not None:
