@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from funcgrad.base.dtypes import INT, Dtype
-from funcgrad.core.ir import Atom, Equation, Literal, Var
+from funcgrad.core.ir import Atom, Equation, Var
 from funcgrad.lowering.builder import Builder
 from funcgrad.lowering.kernels import Loop, window_of
 from funcgrad.lowering.layout import View, row_major
@@ -27,15 +27,16 @@ from funcgrad.lowering.nests import (
     Carries,
     KernelText,
     NestEmitter,
+    Pointers,
     Repeat,
-    memory_element,
     nest,
     repeat,
     when,
 )
+from funcgrad.lowering.points import Point
 from funcgrad.lowering.values import Shared, Target, Value, constant, make_type
 from funcgrad.ops.reductions import Reduction, block, few
-from funcgrad.ops.scalar import convert, element_of
+from funcgrad.ops.scalar import element_of
 
 CHAINS = 4  # of a long reduction: an accumulator waits for itself
 SHORT = 2  # operations and stores of a body that is repeated for the chains
@@ -70,7 +71,7 @@ class LoopEmitter(NestEmitter):
         self.checks = checks
         self.computed = {v for e in loop.equations for v in e.outputs}
         self.once = once
-        self.kinds = [(e.inputs[0].aval.dtype, _reduction(e)) for e in loop.reductions]
+        self.kinds = [(e.inputs[0].aval.dtype, reduction_of(e)) for e in loop.reductions]
         self.blocks = any([kind.settle is not None for _, kind in self.kinds])
         self.index: dict[tuple[str, int], int] = {}  # what an access is for → its place in the nest
 
@@ -150,7 +151,7 @@ class LoopEmitter(NestEmitter):
 
     # -- loops
 
-    def _level(self, depth: int, pointers: list[Access], carries: Carries) -> Carries:
+    def _level(self, depth: int, pointers: Pointers, carries: Carries) -> Carries:
         """Emit the loops from `depth` inwards; `pointers` are advanced to the indices of the outer ones."""
         n = self.nest
         if depth == n.outer and self.loop.reductions:
@@ -163,7 +164,7 @@ class LoopEmitter(NestEmitter):
         step = lambda i, c: self._level(depth + 1, self.advance(pointers, depth, i), c)
         return repeat(self.b, n.sizes[depth], [], step)
 
-    def _at_vector(self, pointers: list[Access], start: Value, fresh: Value | None, carries: Carries) -> Carries:
+    def _at_vector(self, pointers: Pointers, start: Value, fresh: Value | None, carries: Carries) -> Carries:
         n = self.nest
         if self.loop.reductions and n.vector is not None and n.vector < n.outer:
             self.overlaps |= fresh is not None
@@ -174,12 +175,12 @@ class LoopEmitter(NestEmitter):
 
     # -- reductions
 
-    def _reduce(self, depth: int, pointers: list[Access], lane_start: Value | None = None) -> Carries:
+    def _reduce(self, depth: int, pointers: Pointers, lane_start: Value | None = None) -> Carries:
         """All loops of the reductions, and the stores of their results."""
         n, b = self.nest, self.b
         level, every = self._blocks(depth, self.lanes if lane_start is None else 1)
 
-        def inner(depth: int, pointers: list[Access], carries: Carries) -> Carries:
+        def inner(depth: int, pointers: Pointers, carries: Carries) -> Carries:
             if depth == len(n.sizes):
                 return self.body(pointers, lane_start, None, carries)
             run = self._settling(every) if depth == level else repeat
@@ -205,7 +206,7 @@ class LoopEmitter(NestEmitter):
                 self.store(kind.finish(b, dtype, acc), target, target.strides[n.vector])
         return []
 
-    def _chains(self, depth: int, pointers: list[Access], carries: Carries, run: Repeat) -> Carries:
+    def _chains(self, depth: int, pointers: Pointers, carries: Carries, run: Repeat) -> Carries:
         """The vector loop of the reductions; a long one with a short body in several chains, which run side by side."""
         b, span, width = self.b, CHAINS * self.lanes, len(carries)
         count = self.nest.sizes[depth] // span
@@ -308,91 +309,21 @@ class LoopEmitter(NestEmitter):
 
     # -- the body
 
-    def body(
-        self, pointers: list[Access], start: Value | None, fresh: Value | None, carries: Carries | None
-    ) -> Carries:
+    def body(self, pointers: Pointers, start: Value | None, fresh: Value | None, carries: Carries | None) -> Carries:
         """One vector of the iteration space: loads, equations, stores, and what reductions take in."""
-        b, env = self.b, {}
-        vector = self.nest.vector
+        point = Point(self, pointers, fresh)
+        for k in range(len(self.loop.equations)):
+            point.compute(k)
+        for k in range(len(self.loop.writes)):
+            point.write(k)
+        if carries is None:
+            return []
+        return [c for k, (_, _, old) in enumerate(self.accumulators(carries)) for c in point.take(k, old)]
 
-        def stride(a: Access) -> int:
-            return 0 if vector is None else a.strides[vector]
-
-        def read(atom: Atom) -> Value:
-            if isinstance(atom, Literal):
-                return self.literal(atom)
-            if atom not in env:
-                a = pointers[self.index["read", id(atom)]]
-                env[atom] = self.load(a, stride(a))
-            return env[atom]
-
-        for k, e in enumerate(self.loop.equations):
-            (out,), kind = e.outputs, e.primitive.traits.kind
-            if kind == "iota":
-                number = self._counter(pointers[self.index["iota", k]])
-                env[out] = convert(b, INT, number, dtype=e.params["dtype"], weak=False)
-            elif kind == "gather":
-                env[out] = self._gather(e, k, pointers, read)
-            elif kind == "window":
-                a = pointers[self.index["window", k]]
-                env[out] = self.load(a, stride(a))
-            elif kind == "check":
-                env[out] = self._check(e, read(e.inputs[0]))
-            else:
-                assert e.primitive.emit is not None
-                inputs = [read(a) for a in e.inputs]
-                env[out] = e.primitive.emit(b, e.inputs[-1].aval.dtype, *inputs, **e.params)
-        for k, w in enumerate(self.loop.writes):
-            a = pointers[self.index["write", k]]
-            value = read(w.value)
-            if fresh is not None and self.once:
-                value = b.select(fresh, value, self.load(a, stride(a)))
-            self.store(value, a, stride(a))
-        after: Carries = []
-        if carries is not None:
-            for k, (dtype, kind, old) in enumerate(self.accumulators(carries)):
-                x = read(self.loop.reductions[k].inputs[0])
-                taken = [x, self._counter(pointers[self.index["place", k]])] if ("place", k) in self.index else [x]
-                new = kind.take(b, dtype, old, *taken)
-                if fresh is not None:
-                    new = [o if n is o else b.select(fresh, n, o) for n, o in zip(new, old, strict=True)]
-                after += new
-        return after
-
-    def _counter(self, a: Access) -> Value:
-        """The index along an axis, in every lane."""
-        vector, b = self.nest.vector, self.b
-        base = Value(a.pointer or "0", I64)
-        value = self.splat(base) if base.text != "0" else constant(make_type("i64", self.lanes), 0)
-        step = 0 if vector is None else a.strides[vector]
-        if step and self.lanes > 1:
-            ids = self.lane_ids()
-            value = b.iadd(value, ids if step == 1 else b.imul(ids, step))
-        return value
-
-    def _check(self, e: Equation, index: Value) -> Value:
-        """The checked positions; the first one outside, of the first check that finds any, goes to the status."""
-        b = self.b
-        assert e.primitive.check is not None
-        counted, outside = e.primitive.check(b, INT, index, **e.params)
-        self.checks.append(e)
-        found = b.any(outside)
-        b.count = n = b.count + 1
-        status = self.roots[STATUS]
-        b.lines += [f"  br i1 {found.text}, label %wrong{n}, label %right{n}", f"wrong{n}:"]
-        b.block = f"wrong{n}"
-        position = index
-        if self.lanes > 1:
-            one, flag = make_type("i64"), make_type("i1")
-            position = constant(one, 0)
-            for lane in reversed(range(self.lanes)):
-                x = b.emit(one, f"extractelement {index.type.text} {index.text}, i64 {lane}")
-                bad = b.emit(flag, f"extractelement {outside.type.text} {outside.text}, i64 {lane}")
-                position = b.select(bad, x, position)
-        self.report(Value(status, I64), position)
-        b.lines += [f"  br label %right{n}", f"right{n}:"]
-        b.block = f"right{n}"
-        return counted
+    def emitted(self, e: Equation, inputs: list[Value]) -> Value:
+        """The result of an elementwise equation."""
+        assert e.primitive.emit is not None
+        return e.primitive.emit(self.b, e.inputs[-1].aval.dtype, *inputs, **e.params)  # type: ignore[no-any-return]
 
     def report(self, status: Value, position: Value) -> None:
         """Note in the status that the last of `checks` failed, and where, unless another one did before."""
@@ -406,42 +337,9 @@ class LoopEmitter(NestEmitter):
 
         when(b, b.eq(b.emit(I64, f"load i64, ptr {status.text}"), 0), [], note)
 
-    def _gather(self, e: Equation, k: int, pointers: list[Access], read: Callable[[Atom], Value]) -> Value:
-        """Elements at computed places; places outside are moved inside, so that nothing else is ever read."""
-        b, lanes, a, vector = self.b, self.lanes, pointers[self.index["gather", k]], self.nest.vector
-        step = 0 if vector is None else a.strides[vector]
-        uniform = [self._uniform(i, pointers) for i in e.inputs[1:]]
-        scalars = [i for i in uniform if i is not None]
-        shape, strides = e.inputs[0].aval.shape, self.views[e.inputs[0]].strides  # type: ignore[index]
-        if len(scalars) == len(uniform):
-            return self.load(self.moved(a, self.place(scalars, shape, strides)), step)
-        place = self.place([read(i) for i in e.inputs[1:]], shape, strides)
-        if lanes == 1:
-            return self.load_one(self.moved(a, place))
-        if step:
-            place = b.iadd(place, b.imul(self.lane_ids(), step))
-        element, p = memory_element(a.dtype), self.pointer(a)
-        one, t = make_type(element), make_type(element, lanes)
-        value = Value("poison", t)
-        for lane in range(lanes):
-            at = b.emit(I64, f"extractelement {place.type.text} {place.text}, i64 {lane}")
-            q = b.emit(I64, f"getelementptr {element}, ptr {p}, i64 {at.text}")
-            y = b.emit(one, f"load {element}, ptr {q.text}, align {a.dtype.itemsize}")
-            value = b.emit(t, f"insertelement {t.text} {value.text}, {element} {y.text}, i64 {lane}")
-        return b.ne(value, 0) if a.dtype.kind == "b" else value
 
-    def _uniform(self, atom: Atom, pointers: list[Access]) -> Value | None:
-        """The scalar that all lanes share, if they do."""
-        if isinstance(atom, Literal):
-            return constant(I64, int(atom.value))
-        vector = self.nest.vector
-        if atom in self.computed or vector is None:
-            return None
-        a = pointers[self.index["read", id(atom)]]
-        return None if a.strides[vector] else self.load_one(a)
-
-
-def _reduction(e: Equation) -> Reduction:
+def reduction_of(e: Equation) -> Reduction:
+    """How a reduction is computed."""
     assert e.primitive.reduction is not None
     found: Reduction = e.primitive.reduction(e.inputs[0].aval.dtype)
     return found

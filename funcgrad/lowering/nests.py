@@ -103,6 +103,7 @@ def nest(shape: Shape, axes: tuple[int, ...], accesses: list[Access]) -> Nest:
 STATUS = "status"
 """Stands among the roots for the status block of a call: the number of the check that failed, and the value."""
 Carries = list[Value]
+Pointers = Sequence[Access]
 
 
 def repeat(b: Builder, count: int, carries: Carries, body: Callable[[Value, Carries], Carries]) -> Carries:
@@ -211,7 +212,7 @@ class NestEmitter:
 
     # -- loops
 
-    def advance(self, pointers: list[Access], depth: int, index: Value) -> list[Access]:
+    def advance(self, pointers: Pointers, depth: int, index: Value) -> list[Access]:
         """The accesses at `index` of the loop at `depth`."""
         out = []
         for a in pointers:

@@ -80,6 +80,7 @@ class CudaKernels(Kernels[list[Launch]]):
         self.fixed: dict[bytes, tuple[Any, int]] = {}
         self.growing: dict[Any, Place] = {}
         self.alignment: Callable[[Any], int] = lambda root: ALIGNED  # bytes that a buffer begins at multiples of
+        self.donated: Mapping[Var, Var] = {}
         self.given: dict[Var, Var] = {}  # results, and the donated arguments in which they may lie
 
     # -- kernels
@@ -93,7 +94,7 @@ class CudaKernels(Kernels[list[Launch]]):
 
     def loop(self, kernel: Loop, s: Schedule) -> list[Launch]:
         """One index a thread; a reduction may take two launches."""
-        return loop_launches(kernel, s.views, self.target, self.shared, self.checks, self.alignment)
+        return loop_launches(kernel, s.views, self.target, self.shared, self.checks, self.alignment, self.donated)
 
     def walk(self, kernel: Walk, s: Schedule) -> list[Launch]:
         """One line a thread, or a block."""
@@ -159,7 +160,7 @@ class CudaKernels(Kernels[list[Launch]]):
             place = known.get(shared(root))
             return ALIGNED if place is None else place.alignment
 
-        self.alignment = alignment
+        self.alignment, self.donated = alignment, donated or {}
         items = [self.code(kernel, s) for kernel in s.kernels]
 
         touched = [[shared(r) for launch in item for r in launch.roots] for item in items]

@@ -12,9 +12,10 @@ Sums are compensated, as on the CPU; their parts are others, so that the last bi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2s
 from math import prod
 from typing import Any
 
@@ -23,10 +24,12 @@ import numpy as np
 from funcgrad.base.dtypes import Dtype
 from funcgrad.core.ir import Equation, Var, make_aval
 from funcgrad.lowering.builder import Builder
+from funcgrad.lowering.cuda.parts import most_alive, parts, uses
 from funcgrad.lowering.cuda.threads import (
     BLOCK,
     I32,
     Launch,
+    Moved,
     Threads,
     below,
     flat_thread,
@@ -42,10 +45,14 @@ from funcgrad.lowering.cuda.threads import (
 from funcgrad.lowering.kernels import Loop
 from funcgrad.lowering.layout import View
 from funcgrad.lowering.loops import LoopEmitter
-from funcgrad.lowering.nests import I64, STATUS, Access, Carries, Nest, nest
+from funcgrad.lowering.nests import I64, STATUS, Access, Carries, Nest, Pointers, nest
+from funcgrad.lowering.points import Point
 from funcgrad.lowering.values import Shared, Target, Type, Value, constant
 from funcgrad.ops.reductions import block
 
+MANY = 8  # functions that are not exact operations: with more of them in a kernel, long ones are called
+LINES = 25  # of a long one
+MOST = 128  # words of 32 bits that values of a body take at once, in all lanes
 ENOUGH = 1024  # blocks that fill any GPU
 LONG = 64  # elements of a result from which on a block makes it
 PART = 64  # elements at least of a part that a thread does; a block does BLOCK times as many
@@ -58,14 +65,19 @@ def loop_launches(
     shared: Shared,
     checks: list[Equation],
     alignment: Callable[[Any], int],
+    donated: Mapping[Var, Var],
 ) -> list[Launch]:
-    """The one or two kernels that run `loop`; helpers and declarations go to `shared`, its checks to `checks`.
+    """The kernels that run `loop`, one or two; more, if it has more reductions than a thread has registers for.
 
-    `alignment` says of a buffer at multiples of how many bytes it begins.
+    Helpers and declarations go to `shared`, checks to `checks`. `alignment` says of a buffer at multiples of how many
+    bytes it begins, and `donated` in which argument a result may lie.
     """
-    emitter = CudaLoop(loop, views, target, shared, checks)
-    first = emitter.launch(alignment)
-    return [] if first is None else [first, *emitter.second()]
+    launches: list[Launch] = []
+    for part in parts(loop):
+        emitter = CudaLoop(part, views, target, shared, checks)
+        first = emitter.launch(alignment, donated)
+        launches += [] if first is None else [first, *emitter.second()]
+    return launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +97,28 @@ class _Lane(Access):
     lane: int = 0
 
 
+class _OfLane(Moved):
+    """The accesses of a lane, as they are asked for."""
+
+    def __init__(self, emitter: CudaLoop, pointers: Pointers, lane: int) -> None:
+        assert emitter.nest.vector is not None
+        super().__init__(emitter, pointers, [(emitter.nest.vector, constant(I64, lane))])
+        self.lane = lane
+        self.apart = {i for (kind, _), i in emitter.index.items() if kind in ("gather", "iota", "place")}
+
+    def __getitem__(self, k: Any) -> Any:
+        if k in self.apart:
+            return super().__getitem__(k)
+        a = self.accesses[k]
+        return _Lane(a.root, a.dtype, a.offset, a.strides, a.pointer, a.align, self.lane)
+
+
 class CudaLoop(Threads, LoopEmitter):
     """The kernels of one `Loop`. The carries of its reductions are scalars, those of each lane one after the other."""
 
-    def launch(self, alignment: Callable[[Any], int]) -> Launch | None:
+    def launch(self, alignment: Callable[[Any], int], donated: Mapping[Var, Var]) -> Launch | None:
         """The kernel, or None if there is nothing to do."""
-        loop = self.loop
+        loop, self.donated, self.uses = self.loop, donated, uses(self.loop)
         self.begin(nest(loop.shape, loop.axes, self.plan()), self.dtypes())
         n = self.nest
         results, elements = prod(n.sizes[: n.outer]), prod(n.sizes[n.outer :])
@@ -99,8 +127,9 @@ class CudaLoop(Threads, LoopEmitter):
             return None
         self._align(alignment)
         self.width = sum([kind.width for _, kind in self.kinds])
+        self.apart = self._many()
         self.loaded: dict[Any, Value] = {}
-        self.waiting: dict[Any, tuple[Access, int, list[Value]]] = {}
+        self.waiting: dict[Any, list[Value]] = {}
         if 0 not in loop.shape:
             self.move_windows()
         self.scratch: list[Var] = []
@@ -132,6 +161,13 @@ class CudaLoop(Threads, LoopEmitter):
 
     # -- scalar code between loads and stores of several numbers
 
+    def fitting(self, n: Nest, widest: int) -> int:
+        """16 bytes a thread, less if values of the body would not fit."""
+        lanes = super().fitting(n, widest)
+        while lanes > 1 and lanes * most_alive(self.loop) > MOST:
+            lanes //= 2
+        return lanes
+
     def begin(self, n: Nest, dtypes: Iterable[Dtype]) -> None:
         super().begin(n, dtypes)
         self.b = Builder(self.target, 1, self.shared)
@@ -149,31 +185,60 @@ class CudaLoop(Threads, LoopEmitter):
         with self._lanes(1):
             return super().start() * self.together
 
-    def body(
-        self, pointers: list[Access], start: Value | None, fresh: Value | None, carries: Carries | None
-    ) -> Carries:
-        """The body for each lane."""
-        after: Carries = []
+    def body(self, pointers: Pointers, start: Value | None, fresh: Value | None, carries: Carries | None) -> Carries:
+        """The body for each lane; what is done with a value comes as early as it can, so that few wait for that."""
         self.loaded.clear()
+        lanes = [Point(self, self._of_lane(pointers, k), fresh) for k in range(self.together)]
+        before = [] if carries is None else [carries[k * self.width :][: self.width] for k in range(self.together)]
+        olds = [[old for _, _, old in self.accumulators(mine)] for mine in before]
+        after: list[list[Carries]] = [[] for _ in before]
         with self._lanes(1):
-            for k in range(self.together):
-                mine = None if carries is None else carries[k * self.width : (k + 1) * self.width]
-                after += super().body(self._of_lane(pointers, k), start, fresh, mine)
-        for a, stride, values in self.waiting.values():
-            self._store_lanes(values, a, stride)
-        self.waiting.clear()
-        return after
+            for role, k, equations in self.uses:
+                if role == "write":
+                    self._save(k, lanes)
+                for number, point in enumerate(lanes):
+                    for j in equations:
+                        point.compute(j)
+                    if role == "write":
+                        point.write(k)
+                    elif role == "reduction" and olds:
+                        after[number].append(point.take(k, olds[number][k]))
+        return [c for mine in after for new in mine for c in new]
 
-    def _of_lane(self, pointers: list[Access], k: int) -> list[Access]:
+    def _save(self, k: int, lanes: Sequence[Point]) -> None:
+        """Load what write `k` may overwrite: the argument in which a result lies."""
+        argument = self.donated.get(self.loop.writes[k].target.root)
+        for a in self._reads() if argument is not None else ():
+            if self.views[a].root is argument:
+                for point in lanes:
+                    point.read(a)
+
+    def _many(self) -> bool:
+        """Whether long functions are called, and not written into the kernel each time: ptxas mixes their steps."""
+        return self.together * sum([not e.primitive.traits.exact for e in self.loop.equations]) > MANY
+
+    def emitted(self, e: Equation, inputs: list[Value]) -> Value:
+        """The result of an elementwise equation: where there are many, by a call."""
+        if not self.apart or e.primitive.traits.exact:
+            return super().emitted(e, inputs)
+        b, inner = self.b, self.b.inner()
+        types = [x.type for x in inputs]
+        self.b = inner
+        found = super().emitted(e, [Value(f"%a{k}", t) for k, t in enumerate(types)])
+        self.b = b
+        if len(inner.lines) < LINES:
+            return super().emitted(e, inputs)
+        text = "\n".join([*inner.lines, f"  ret {found.type} {found.text}"])
+        name = f"{e.primitive.name}.{blake2s(f'{types} {text}'.encode(), digest_size=8).hexdigest()}"
+        head = f"define internal {found.type} @{name}({', '.join([f'{t} %a{k}' for k, t in enumerate(types)])})"
+        b.need_function(name, types, [found.type], lambda: f"{head} noinline nounwind {{\nentry:\n{text}\n}}")
+        return b.call(name, *inputs)[0]
+
+    def _of_lane(self, pointers: Pointers, k: int) -> Pointers:
         """The accesses of a lane: parts of a whole where all lanes are loaded or stored, else moved there."""
-        vector = self.nest.vector
-        if self.together == 1 or vector is None:
+        if self.together == 1 or self.nest.vector is None:
             return pointers
-        apart = {i for (kind, _), i in self.index.items() if kind in ("gather", "iota", "place")}
-        part = lambda a: _Lane(a.root, a.dtype, a.offset, a.strides, a.pointer, a.align, k)
-        return [
-            self.advance([a], vector, constant(I64, k))[0] if i in apart else part(a) for i, a in enumerate(pointers)
-        ]
+        return _OfLane(self, pointers, k)
 
     def load(self, a: Access, stride: int) -> Value:
         """A number, which is loaded with those of the other lanes."""
@@ -186,10 +251,16 @@ class CudaLoop(Threads, LoopEmitter):
         return lane_of(self.b, self.loaded[key], a.lane)
 
     def store(self, value: Value, a: Access, stride: int) -> None:
-        """Keep a number, which is stored when the other lanes are computed, too."""
+        """Keep a number until those of the other lanes are there, too."""
         if not isinstance(a, _Lane):
             return super().store(value, a, stride)
-        self.waiting.setdefault((a.pointer, a.offset, a.dtype), (a, stride, []))[2].append(value)
+        key = a.pointer, a.offset, a.dtype
+        values = [*self.waiting.pop(key, ()), value]
+        if len(values) < self.together:
+            self.waiting[key] = values
+        else:
+            with self._lanes(self.together):
+                super().store(from_lanes(self.b, values), a, stride)
         return None
 
     def _store_lanes(self, values: list[Value], a: Access, stride: int) -> None:
@@ -219,9 +290,7 @@ class CudaLoop(Threads, LoopEmitter):
         part = max(-(-elements // parts), 1)
         return _Shape(False, results, max(-(-elements // part), 1), part)
 
-    def _accumulate(
-        self, pointers: list[Access], lane_start: Value | None, first: Value, end: Value, step: int
-    ) -> Carries:
+    def _accumulate(self, pointers: Pointers, lane_start: Value | None, first: Value, end: Value, step: int) -> Carries:
         """What the accumulators hold after the elements ``first, first + step, ...`` below `end`, settled."""
         n, b = self.nest, self.b
         sizes = self.sizes(n.outer, len(n.sizes))
@@ -305,7 +374,7 @@ class CudaLoop(Threads, LoopEmitter):
             carries = self.joined(carries[:half], carries[half:])
         return carries
 
-    def _keep(self, carries: Carries, pointers: list[Access], result: Value, part: Value, vector: bool) -> None:
+    def _keep(self, carries: Carries, pointers: Pointers, result: Value, part: Value, vector: bool) -> None:
         """Store the results, or the accumulators of a part; of each lane, if they are in a vector of results."""
         b, n, width = self.b, self.nest, self.width
         lanes = len(carries) // width

@@ -143,7 +143,7 @@ def resources(ptx: str, arch: str) -> dict[str, Resources]:
 
 def _assembled(ptx: str, arch: str) -> tuple[bytes, str]:
     cubin, report = _by_ptxas(ptx, arch)
-    freed = unbounded(ptx, {name for name, r in parse_report(report).items() if r.spills})
+    freed = unbounded(ptx, {name for name, r in parse_report(report).items() if r.spills or r.stack})
     return (cubin, report) if freed == ptx else _by_ptxas(freed, arch)
 
 

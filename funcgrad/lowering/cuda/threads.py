@@ -13,7 +13,7 @@ from math import gcd, prod
 from typing import Any
 
 from funcgrad.lowering.builder import Builder
-from funcgrad.lowering.nests import I64, Access, Carries, Nest, NestEmitter
+from funcgrad.lowering.nests import I64, Access, Carries, Nest, NestEmitter, Pointers
 from funcgrad.lowering.values import Type, Value, constant, make_type
 
 BLOCK = 256  # threads of a block
@@ -279,6 +279,25 @@ class Launch:
     few: bool = False
 
 
+class Moved(Sequence[Access]):
+    """Accesses at an index, whose addresses are computed when they are asked for."""
+
+    def __init__(self, emitter: NestEmitter, accesses: Pointers, moves: list[tuple[int, Value]]) -> None:
+        self.emitter, self.accesses, self.moves = emitter, accesses, moves
+        self.found: dict[int, Access] = {}
+
+    def __len__(self) -> int:
+        return len(self.accesses)
+
+    def __getitem__(self, k: Any) -> Any:
+        if k not in self.found:
+            some = [self.accesses[k]]
+            for depth, index in self.moves:
+                some = self.emitter.advance(some, depth, index)
+            self.found[k] = some[0]
+        return self.found[k]
+
+
 class Threads(NestEmitter):
     """A nest whose outer loops are spread over threads."""
 
@@ -289,28 +308,39 @@ class Threads(NestEmitter):
         contiguous = any([a.strides[n.vector] == 1 for a in n.accesses if a.root is not None])
         return gcd(lanes, n.sizes[n.vector]) if contiguous else 1
 
-    def at(self, pointers: list[Access], first: int, sizes: list[int], flat: Value) -> tuple[list[Access], Value]:
+    def at(self, pointers: Pointers, first: int, sizes: list[int], flat: Value) -> tuple[Pointers, Value]:
         """The accesses at element `flat` of the loops from `first` on, and the index of the vectorised one."""
-        vector, start = self.nest.vector, constant(I64, 0)
-        for k, index in enumerate(digits(self.b, flat, sizes)):
-            if first + k == vector:
-                index = start = index if self.lanes == 1 else self.b.imul(index, self.lanes)
-            pointers = self.advance(pointers, first + k, index)
+        moves, start = self._moves(first, sizes, flat)
+        for depth, index in moves:
+            pointers = self.advance(pointers, depth, index)
         return pointers, start
+
+    def _moves(self, first: int, sizes: list[int], flat: Value) -> tuple[list[tuple[int, Value]], Value]:
+        """The loops from `first` on with their indices at element `flat`, and the index of the vectorised one."""
+        start, moves = constant(I64, 0), list(enumerate(digits(self.b, flat, sizes), first))
+        for k, (depth, index) in enumerate(moves):
+            if depth == self.nest.vector:
+                start = index if self.lanes == 1 else self.b.imul(index, self.lanes)
+                moves[k] = depth, start
+        return moves, start
 
     def sizes(self, first: int, end: int) -> list[int]:
         """How often the loops from `first` to `end` run."""
         n = self.nest
         return [size // self.lanes if first + k == n.vector else size for k, size in enumerate(n.sizes[first:end])]
 
-    def each(self, first: int, end: int, body: Callable[[list[Access], Value], object]) -> int:
-        """Call `body` in a thread for each index of the loops from `first` to `end`; how many blocks that takes."""
+    def each(self, first: int, end: int, body: Callable[[Pointers, Value], object]) -> int:
+        """Call `body` in a thread for each index of the loops from `first` to `end`; how many blocks that takes.
+
+        It is straight-line code outside of what it calls: addresses are computed where they are first used.
+        """
         b, sizes = self.b, self.sizes(first, end)
         total = prod(sizes)
         flat = flat_thread(b, total)
 
         def run() -> None:
-            body(*self.at(self.nest.accesses, first, sizes, flat))
+            moves, start = self._moves(first, sizes, flat)
+            body(Moved(self, self.nest.accesses, moves), start)
 
         only_if(b, below(b, flat, total), run)
         return -(-total // BLOCK)

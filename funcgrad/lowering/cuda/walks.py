@@ -74,7 +74,7 @@ class _CudaWalk(Threads, WalkEmitter):
             self._in_parts(length)
             blocks = lines
         else:
-            blocks = self.each(0, n.outer, lambda pointers, start: self.along(pointers))
+            blocks = self.each(0, n.outer, lambda pointers, start: self.along([*pointers]))
         text = self.finish()
         return Launch(text.text, text.roots, frozenset([v for e in walk.equations for v in e.outputs]), blocks)
 
