@@ -21,10 +21,9 @@ from funcgrad.base import tree
 from funcgrad.base.errors import (
     ArgumentError,
     AssignmentError,
-    ConcretizationTypeError,
     FuncgradError,
     ParameterError,
-    TracerIntegerConversionError,
+    TracerValueError,
     printed,
 )
 from funcgrad.base.source import user_source
@@ -238,8 +237,11 @@ def on_device(
             return _once(function, recipe, leaves, len(leaves))
         try:
             return _jitted(function)(recipe, *leaves)
-        except (ConcretizationTypeError, TracerIntegerConversionError):  # an array is a shape, an axis, ...
-            return _once(function, recipe, leaves, 1)
+        except TracerValueError:  # an array is a shape, an axis, a mask ...
+            try:
+                return _once(function, recipe, leaves, 1)
+            except TracerValueError:  # the first one is
+                return _once(function, recipe, leaves, 0)
     except _Plain as plain:
         return plain.args[0]
     except FuncgradError as error:
