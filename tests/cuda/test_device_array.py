@@ -224,7 +224,14 @@ def test_how_it_reads() -> None:
 
 def test_copies_and_pickles() -> None:
     x = put(X)
-    assert x.copy() is x and copy.deepcopy(x) is x
+    for same in (x.copy(), copy.copy(x), copy.deepcopy({"x": x})["x"], put(np.zeros((0, 3))).copy()):
+        assert type(same) is DeviceArray and not same.shares(x)
+    kept = x.copy()
+    fg.jit(lambda x: x * 2, device="cuda", donate_argnums=0)(x)
+    assert kept.tolist() == X.tolist()
+    with pytest.raises(DeviceError, match="is gone"):
+        x.copy()
+    x = put(X)
     back = pickle.loads(pickle.dumps(x))
     assert type(back) is np.ndarray and back.tobytes() == X.tobytes()
 
@@ -233,8 +240,15 @@ def test_it_does_not_change() -> None:
     x = put(X)
     with pytest.raises(AssignmentError, match="cannot be changed in place"):
         x[0] = 1.0
-    with pytest.raises(AssignmentError):
-        np.add(X, 1.0, out=x)
+    for change in (
+        lambda: np.add(X, 1.0, out=x), lambda: np.add(x, 1.0, out=X.copy()), lambda: np.add.at(X.copy(), 0, x),
+        lambda: np.copyto(X.copy(), x), lambda: np.fill_diagonal(x, 0.0),
+    ):  # fmt: skip
+        with pytest.raises(AssignmentError, match="what is computed on cuda:0 is a new array there"):
+            change()
+    for change in (x.sort, lambda: x.fill(0.0), lambda: x.resize(4, 3)):
+        with pytest.raises(AssignmentError, match=r"f64\[3,4\] on cuda:0 cannot be changed in place"):
+            change()
     y = x
     y += 1
     np.testing.assert_array_equal(np.asarray(x), X)

@@ -428,6 +428,9 @@ def test_arguments_that_are_no_arrays() -> None:
 
 
 def test_nothing_of_a_trace_escapes_to_a_device() -> None:
+    for transform in (fg.jit, fg.vmap, fg.grad):
+        with pytest.raises(ArgumentError, match=r"device_put: x: f64.* is traced, and what is traced together"):
+            transform(lambda x: np.sum(fg.device_put({"x": x}, "cuda")["x"]))(X)
     y = fg.device_put(X, "cuda")
     same(fg.grad(lambda x: np.sum(x * y + y / x - (y - x) ** 2))(X + 9), fg.grad(
         lambda x: np.sum(x * X + X / x - (X - x) ** 2))(X + 9))  # fmt: skip
