@@ -13,6 +13,7 @@ from funcgrad import DeviceArray, lax
 from funcgrad.errors import (
     ArgumentError,
     DeviceError,
+    ForwardModeError,
     NanError,
     OutOfBoundsError,
     ParameterError,
@@ -468,6 +469,13 @@ def test_rules_of_the_users() -> None:
         fg.grad(lambda x: np.sum(fg.checkpoint(lambda x: np.sin(np.sin(x)))(x)))(x), np.cos(np.sin(X[0])) * np.cos(X[0])
     )
     same(fg.jit(fg.grad(lambda x: np.sum(f(x))))(x), 10.0 * np.cos(X[0]))
+    for forward in (lambda: fg.jvp(f, (x,), (x,)), lambda: fg.jit(fg.jacfwd(f), device="cuda")(X[0])):
+        with pytest.raises(ForwardModeError, match="custom_vjp has a backward rule only"):
+            forward()
+    g, scale = fg.custom_jvp(lambda x: np.sin(x)), fg.device_put(10.0, "cuda")
+    g.defjvp(lambda primals, tangents: (np.sin(*primals), scale * np.cos(*primals) * tangents[0]))
+    for found in (fg.grad(lambda x: np.sum(g(x)))(x), fg.jit(fg.grad(lambda x: np.sum(g(x))))(X[0])):
+        same(found, 10.0 * np.cos(X[0]))
 
 
 def test_an_optimizer_runs_where_its_parameters_are(gpu: Any) -> None:
