@@ -187,7 +187,8 @@ def _outputs(returned: Any, name: str, result: Result) -> list[Any]:
 def _require_moving(rule: Traced, dots: int, outputs: int, name: str) -> None:
     """Raise if a tangent that a rule returns has nothing to do with those it got."""
     p = rule.program
-    zero = [v for v, x in zip(p.inputs, rule.constants, strict=False) if type(x) is not Tracer and not np.any(x)]
+    known = [(v, x) for v, x in zip(p.inputs, rule.constants, strict=False) if type(x) is not Tracer]
+    zero = [v for v, x in known if not np.any(np.asarray(x))]
     require_moving(
         p.equations, p.inputs[len(p.inputs) - dots :], zero, p.outputs[outputs:], f"{name} returns a tangent"
     )

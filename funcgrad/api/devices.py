@@ -21,15 +21,14 @@ from funcgrad.base import tree
 from funcgrad.base.errors import (
     ArgumentError,
     AssignmentError,
-    ConcretizationTypeError,
     FuncgradError,
     ParameterError,
-    TracerIntegerConversionError,
+    TracerValueError,
     printed,
 )
 from funcgrad.base.source import user_source
 from funcgrad.core.device_array import DeviceArray
-from funcgrad.core.trace import Tracer
+from funcgrad.core.trace import Tracer, describe
 from funcgrad.lowering import DEVICES
 from funcgrad.numpy import indexing, methods, operators, updates
 from funcgrad.numpy.operands import _on_device, has_tracer
@@ -121,6 +120,12 @@ def device_put(x: Any, device: Any = None) -> Any:
             hint="fg.device_put(x, 'cuda'); functions for the CPU take arrays as they are",
         )
     leaves, treedef = tree.flatten(x)
+    traced = [leaf for leaf in leaves if type(leaf) is Tracer]
+    if traced:
+        raise ArgumentError(
+            f"device_put: {describe(traced[0])} is traced, and what is traced together runs in one place",
+            hint="jit(f, device=...) says where; or put the arguments there before the call",
+        )
     there = [to_device(leaf, name) for leaf in leaves]
     if name == "cpu":
         there = results([np.asarray(leaf) for leaf in there], leaves)
@@ -238,8 +243,11 @@ def on_device(
             return _once(function, recipe, leaves, len(leaves))
         try:
             return _jitted(function)(recipe, *leaves)
-        except (ConcretizationTypeError, TracerIntegerConversionError):  # an array is a shape, an axis, ...
-            return _once(function, recipe, leaves, 1)
+        except TracerValueError:  # an array is a shape, an axis, a mask ...
+            try:
+                return _once(function, recipe, leaves, 1)
+            except TracerValueError:  # the first one is
+                return _once(function, recipe, leaves, 0)
     except _Plain as plain:
         return plain.args[0]
     except FuncgradError as error:
@@ -289,8 +297,9 @@ def _moved(self: Any, device: Any, /, *, stream: Any = None) -> Any:
     return device_put(self, device)
 
 
-def _same(self: Any, *args: Any, **kwargs: Any) -> Any:
-    return self
+def _copied(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """A copy on its device, which stays if the array itself is donated."""
+    return self.copied()
 
 
 def _install() -> None:
@@ -308,8 +317,8 @@ def _install() -> None:
     table |= {
         "at": property(updates.At, doc="Functional updates: ``x.at[index].set(v)`` returns a changed copy."),
         "__getitem__": _getitem, "__iter__": _iterate, "__contains__": _contains, "__setitem__": _refuse,
-        "__delitem__": _refuse, "__hash__": None, "to_device": _moved, "copy": _same, "__copy__": _same,
-        "__deepcopy__": _same,
+        "__delitem__": _refuse, "__hash__": None, "to_device": _moved, "copy": _copied, "__copy__": _copied,
+        "__deepcopy__": _copied,
     }  # fmt: skip
     for name, value in table.items():
         setattr(DeviceArray, name, value)

@@ -22,6 +22,7 @@ from funcgrad.api.tracing import boundary, function_name, require_callable, resu
 from funcgrad.base import tree
 from funcgrad.base.dtypes import float0, is_inexact
 from funcgrad.base.errors import ArgumentError, doing
+from funcgrad.core.device_array import device_of
 from funcgrad.core.evaluate import evaluate
 from funcgrad.core.ir import Aval
 from funcgrad.core.trace import Tracer
@@ -77,27 +78,30 @@ def _jvp(f: Any, primals: tuple[Any, ...], tangents: tuple[Any, ...], has_aux: b
         derived, _ = mask(derived, linear, (False,) * len(derived.inputs))
         derived = derived.remember("pruned", lambda: prune(derived))
         given = [d for d, m in zip(dots, moving, strict=True) if m]
-        values = evaluate(derived, [*traced.constants, *a.values, *given], traced.values)
-    return _forward_results(traced, values, flags, outputs, aux_tree, [*a.values, *given, *traced.constants])
+        point = [*traced.constants, *a.values, *given]
+        values = evaluate(derived, point, traced.values)
+    return _forward_results(traced, values, flags, outputs, aux_tree, point, device_of(derived, point))
 
 
-def _forward_results(traced: Any, values: Any, flags: Any, outputs: int, aux_tree: Any, borrowed: Any) -> Any:
+def _forward_results(
+    traced: Any, values: Any, flags: Any, outputs: int, aux_tree: Any, borrowed: Any, device: str | None
+) -> Any:
     count = len(traced.program.outputs)
     found = iter(values[count:])
     dots = [next(found) if flag else None for flag in flags][:outputs]
     published = results([*values[:count], *[d for d in dots if d is not None]], borrowed)
     output = tree.unflatten(traced.out_tree, published[:outputs])
     given = iter(published[count:])
-    tangent = tree.unflatten(traced.out_tree, _with_zeros(dots, given, traced.program.out_avals))
+    tangent = tree.unflatten(traced.out_tree, _with_zeros(dots, given, traced.program.out_avals, device))
     if aux_tree is not None:
         return output, tangent, tree.unflatten(aux_tree, published[outputs:count])
     return output, tangent
 
 
-def _with_zeros(dots: Sequence[Any], given: Any, avals: Sequence[Aval]) -> list[Any]:
+def _with_zeros(dots: Sequence[Any], given: Any, avals: Sequence[Aval], device: str | None) -> list[Any]:
     out = []
     for d, aval in zip(dots, avals, strict=False):
-        zero = zeros_for(aval) if d is None else None
+        zero = zeros_for(aval, device) if d is None else None
         if zero is not None and isinstance(zero, np.ndarray) and zero.dtype != float0:
             zero = results([zero])[0]
         out.append(next(given) if zero is None else zero)
@@ -140,10 +144,11 @@ class Pushforward(LinearMap):
         r = self.rule
         dots = matching(tangents, r.in_tree, r.in_avals, "tangents", "the primals")
         given = [d for d, v in zip(dots, r.in_avals, strict=True) if is_inexact(v.dtype)]
-        found = iter(evaluate(r.program, [*self.residuals, *given]))
+        device = self.device or device_of(r.program, given)
+        found = iter(evaluate(r.program, [*self.residuals, *given], device=device))
         values = [next(found) if m else None for m in r.moves]
         published = iter(results([v for v in values if v is not None], [*self.residuals, *given]))
-        return tree.unflatten(r.out_tree, _with_zeros(values, published, r.out_avals))
+        return tree.unflatten(r.out_tree, _with_zeros(values, published, r.out_avals, device))
 
     def __repr__(self) -> str:
         return f"<derivative of {self.rule.name}>"
@@ -162,7 +167,15 @@ def _linearize(f: Any, primals: tuple[Any, ...], has_aux: bool) -> Any:
         residuals = keep(lin.residuals, a.values)
         program = lin.forward()
     rule = LinearRule(
-        program, (), lin.moves[:outputs], traced.out_tree, traced.program.out_avals[:outputs], a.treedef, a.avals, name
+        program,
+        (),
+        lin.moves[:outputs],
+        traced.out_tree,
+        traced.program.out_avals[:outputs],
+        a.treedef,
+        a.avals,
+        name,
+        lin.device,
     )
     linear = Pushforward(residuals, rule)
     published = results(lin.outputs, [*residuals, *a.values, *traced.constants])

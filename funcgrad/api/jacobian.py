@@ -15,6 +15,7 @@ from funcgrad.api.linearization import (
     linearization,
     positions_of,
     require_inexact,
+    there,
     traced_for,
 )
 from funcgrad.api.reverse import grad
@@ -95,7 +96,7 @@ def _jacobian(f: Any, argnums: Any, has_aux: bool, forward: bool, transform: str
                 with eagerly():
                     blocks = _blocks(lin, outs, leaves, forward)
         borrowed = [*lin.residuals, *a.values, *traced.constants]
-        flat = results([b for row in blocks for b in row], borrowed)
+        flat = results(there([b for row in blocks for b in row], lin.device), borrowed)
         rows = [flat[i * len(leaves) : (i + 1) * len(leaves)] for i in range(len(outs))]
         single = not isinstance(argnums, tuple | list)
         trees = [tree.unflatten(a.treedef, row) for row in rows]
@@ -118,7 +119,7 @@ def _blocks(lin: Linearization, outs: Sequence[Aval], leaves: Sequence[Aval], fo
     else:
         program, flags = lin.backward((True,) * sum(moves), structural)
     batched, dims = batch(program, size, (None,) * len(lin.residuals) + (0,) * len(rows))
-    values = iter(zip(evaluate(batched, [*lin.residuals, *rows]), dims, strict=True))
+    values = iter(zip(evaluate(batched, [*lin.residuals, *rows], device=lin.device), dims, strict=True))
     found = [next(values) if flag else None for flag in flags]
     starts = iter(offsets)
     row_offsets = [next(starts) if m and not forward else 0 for m in moves]

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad.api.placement import to_device
 from funcgrad.api.tracing import Traced, function_name, leaf, leaf_names, results, trace, value_and_aval
 from funcgrad.base import tree
 from funcgrad.base.dtypes import float0, is_inexact, short
 from funcgrad.base.errors import ArgumentError, DtypeError, ShapeError, TreeError, printed
+from funcgrad.core.device_array import device_of
 from funcgrad.core.evaluate import evaluate
 from funcgrad.core.ir import Aval, Program, tangent_aval
 from funcgrad.core.trace import Trace, current
@@ -123,6 +125,8 @@ class Linearization:
     residuals : list
     moves : tuple of bool
         For each output, whether its derivative is not identically zero.
+    device : str or None
+        Where the value was computed, if not in ordinary memory: the derivative is computed there too.
     """
 
     traced: Traced
@@ -130,6 +134,7 @@ class Linearization:
     linear: Program
     residuals: list[Any]
     moves: tuple[bool, ...]
+    device: str | None
 
     @property
     def linear_flags(self) -> tuple[bool, ...]:
@@ -170,7 +175,7 @@ def linearization(a: Arguments, traced: Traced, outputs: int) -> Linearization:
     moves = tuple([m and next(varying) for m in moves])
     first = halves.out_unknown.count(False)
     residuals = [point[i] for i in halves.forwarded] + computed[first:]
-    return Linearization(traced, outputs, halves.unknown, residuals, moves)
+    return Linearization(traced, outputs, halves.unknown, residuals, moves, device_of(program, point))
 
 
 def keep(residuals: list[Any], borrowed: Sequence[Any]) -> list[Any]:
@@ -182,15 +187,29 @@ def keep(residuals: list[Any], borrowed: Sequence[Any]) -> list[Any]:
     ]
 
 
-def zeros_for(aval: Aval) -> Any:
-    """A zero cotangent or tangent for the user."""
+def zeros_for(aval: Aval, device: str | None) -> Any:
+    """A zero cotangent or tangent for the user, of a function that was computed on `device`."""
     if not is_inexact(aval.dtype):
         return np.zeros(aval.shape, float0)
-    return constant(0, tangent_aval(aval)) if isinstance(current(), Trace) else np.zeros(aval.shape, aval.dtype)
+    if isinstance(current(), Trace):
+        return constant(0, tangent_aval(aval))
+    return there([np.zeros(aval.shape, aval.dtype)], device)[0]
+
+
+def there(values: Sequence[Any], device: str | None) -> list[Any]:
+    """Results of what was computed on `device`, of which some are constants in ordinary memory."""
+    if device in (None, "cpu"):
+        return list(values)
+    return [to_device(v, device) if isinstance(v, np.ndarray | np.generic) else v for v in values]
 
 
 def all_leaves(
-    treedef: tree.Treedef, avals: Sequence[Aval], found: Sequence[Any], flags: Sequence[bool], borrowed: Sequence[Any]
+    treedef: tree.Treedef,
+    avals: Sequence[Aval],
+    found: Sequence[Any],
+    flags: Sequence[bool],
+    borrowed: Sequence[Any],
+    device: str | None,
 ) -> Any:
     """Cotangents (`found` where `flags`) as the tree of the differentiated arguments; zeros elsewhere."""
     values = iter(found)
@@ -198,7 +217,7 @@ def all_leaves(
     out = []
     for aval in avals:
         moving = is_inexact(aval.dtype) and next(nonzero)
-        out.append(next(values) if moving else zeros_for(aval))
+        out.append(next(values) if moving else zeros_for(aval, device))
     floats = results([x for x in out if x.dtype != float0], borrowed)
     published = [x if x.dtype == float0 else floats.pop(0) for x in out]
     return tree.unflatten(treedef, published)
@@ -252,6 +271,8 @@ class LinearRule:
     in_tree: tree.Treedef
     in_avals: tuple[Aval, ...]
     name: str
+    device: str | None
+    """Where it is applied, unless its residuals are elsewhere by now."""
 
 
 class LinearMap:
@@ -262,6 +283,11 @@ class LinearMap:
     def __init__(self, residuals: list[Any], rule: LinearRule) -> None:
         self.residuals = residuals
         self.rule = rule
+
+    @property
+    def device(self) -> str | None:
+        """Where it is applied."""
+        return device_of(self.rule.program, self.residuals) or self.rule.device
 
 
 def register_linear_map(cls: type[LinearMap]) -> None:

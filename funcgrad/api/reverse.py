@@ -23,6 +23,7 @@ from funcgrad.api.linearization import (
 from funcgrad.api.tracing import Traced, boundary, function_name, like_function, require_callable, results
 from funcgrad.base import tree
 from funcgrad.base.errors import NonScalarOutputError, doing
+from funcgrad.core.device_array import device_of
 from funcgrad.core.evaluate import evaluate, execute
 from funcgrad.core.ir import Program, tangent_aval
 from funcgrad.core.trace import Trace, current
@@ -100,11 +101,11 @@ def _value_and_grad(f: Any, argnums: Any, has_aux: bool, transform: str) -> Call
         _require_scalar(f, traced, outputs, transform)
         with doing(f"differentiating {function_name(f)}"):
             if current() is None and traced.program.open_loops and not traced.program.effects:
-                computed, found, flags, borrowed = _at_once(a, traced, outputs)
+                computed, found, flags, borrowed, device = _at_once(a, traced, outputs)
             else:
-                computed, found, flags, borrowed = _in_two_steps(a, traced, outputs)
+                computed, found, flags, borrowed, device = _in_two_steps(a, traced, outputs)
         borrowed = [*borrowed, *a.values, *traced.constants]
-        gradient = all_leaves(a.treedef, a.avals, found, flags, borrowed)
+        gradient = all_leaves(a.treedef, a.avals, found, flags, borrowed, device)
         gradient = gradient if isinstance(argnums, tuple | list) else gradient[0]
         values = results(computed, borrowed)
         value = tree.unflatten(traced.out_tree, values[:outputs])
@@ -116,17 +117,18 @@ def _value_and_grad(f: Any, argnums: Any, has_aux: bool, transform: str) -> Call
     return like_function(f, value_and_gradient, transform, "The value of {name} and its gradient.")  # type: ignore[no-any-return]
 
 
-Pieces = tuple[list[Any], list[Any], tuple[bool, ...], list[Any]]
+Pieces = tuple[list[Any], list[Any], tuple[bool, ...], list[Any], str | None]
 
 
 def _in_two_steps(a: Arguments, traced: Traced, outputs: int) -> Pieces:
-    """Values of the outputs, cotangents of the leaves that have one, which do, and the residuals."""
+    """Values of the outputs, cotangents of the leaves that have one, which do, the residuals, and where that was."""
     lin = linearization(a, traced, outputs)
     if not lin.moves[0]:
-        return lin.outputs, [], (False,) * len(a.leaves), lin.residuals
+        return lin.outputs, [], (False,) * len(a.leaves), lin.residuals, lin.device
     back, flags = lin.backward((True,))
     seed = constant(1, tangent_aval(traced.program.out_avals[0]))
-    return lin.outputs, evaluate(back, [*lin.residuals, seed]), flags, lin.residuals
+    found = evaluate(back, [*lin.residuals, seed], device=lin.device)
+    return lin.outputs, found, flags, lin.residuals, lin.device
 
 
 def _at_once(a: Arguments, traced: Traced, outputs: int) -> Pieces:
@@ -138,12 +140,13 @@ def _at_once(a: Arguments, traced: Traced, outputs: int) -> Pieces:
             point = [t.input(v.aval) for v in traced.program.inputs]
             leaves = [(x, aval) for x, (_, aval) in zip(point[n:], a.leaves, strict=True)]
             inside = dataclasses.replace(traced, constants=point[:n], values={})
-            computed, found, flags, _ = _in_two_steps(dataclasses.replace(a, leaves=leaves), inside, outputs)
+            computed, found, flags, *_ = _in_two_steps(dataclasses.replace(a, leaves=leaves), inside, outputs)
             return t.program([*computed, *found]), len(computed), flags
 
     program, split, flags = traced.program.remember(("value and gradient", outputs), make)
-    values = execute(program, [*traced.constants, *a.values])
-    return values[:split], values[split:], flags, []
+    point = [*traced.constants, *a.values]
+    values = execute(program, point)
+    return values[:split], values[split:], flags, [], device_of(program, point)
 
 
 def _require_scalar(f: Any, traced: Traced, outputs: int, transform: str) -> None:
@@ -207,8 +210,9 @@ class Pullback(LinearMap):
         r = self.rule
         cts = matching(cotangent, r.out_tree, r.out_avals, "cotangent", f"the output of {r.name}")
         used = [c for c, m in zip(cts, r.moves, strict=True) if m]
-        found = evaluate(r.program, [*self.residuals, *used])
-        return all_leaves(r.in_tree, r.in_avals, found, r.flags, [*self.residuals, *cts])
+        device = self.device or device_of(r.program, used)
+        found = evaluate(r.program, [*self.residuals, *used], device=device)
+        return all_leaves(r.in_tree, r.in_avals, found, r.flags, [*self.residuals, *cts], device)
 
     def __repr__(self) -> str:
         return f"<pullback of {self.rule.name}>"
@@ -228,7 +232,15 @@ def _vjp(f: Any, primals: tuple[Any, ...], has_aux: bool) -> Any:
         moves = lin.moves[:outputs]
         back_program, flags = lin.backward((True,) * sum(moves))
     rule = LinearRule(
-        back_program, flags, moves, traced.out_tree, traced.program.out_avals[:outputs], a.treedef, a.avals, name
+        back_program,
+        flags,
+        moves,
+        traced.out_tree,
+        traced.program.out_avals[:outputs],
+        a.treedef,
+        a.avals,
+        name,
+        lin.device,
     )
     back = Pullback(lin.residuals, rule)
     values = results(lin.outputs, [*lin.residuals, *a.values, *traced.constants])

@@ -33,6 +33,7 @@ from funcgrad.base import tree
 from funcgrad.base.dtypes import Dtype, float0, is_inexact, short
 from funcgrad.base.errors import ArgumentError, CustomRuleError, FuncgradError, UnexpectedTracerError, printed
 from funcgrad.control.rules import Later, Programs, Rules, same, union, with_operands
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, tangent_aval
 from funcgrad.core.primitive import Primitive
 from funcgrad.core.trace import Trace, Tracer, bind, current
@@ -401,7 +402,7 @@ def residual_leaves(given: Any, name: str) -> tuple[list[Any], tree.Treedef]:
     leaves, treedef = tree.flatten(given)
     out = []
     for x, path in zip(leaves, tree.leaf_paths(treedef, "residuals"), strict=True):
-        if type(x) is not Tracer and not isinstance(x, np.ndarray | np.generic | int | float | complex):
+        if type(x) is not Tracer and not isinstance(x, DeviceArray | np.ndarray | np.generic | int | float | complex):
             raise CustomRuleError(
                 f"{name}: {path} is a {type(x).__name__}: {printed(x)}; residuals are arrays and numbers",
                 hint="make it an argument in nondiff_argnums, which the backward rule gets as well",

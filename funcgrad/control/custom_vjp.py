@@ -127,19 +127,19 @@ FORWARD = {
 """By how a backward rule was given: the forward rule that serves both modes."""
 
 
-def _refuse(name: str, made: str) -> NoReturn:
-    raise ForwardModeError(
+def _refusal(name: str, made: str) -> ForwardModeError:
+    return ForwardModeError(
         f"forward mode (jvp, jacfwd, linearize) through {name}: {made} has a backward rule only",
         hint=f"use reverse mode (grad, vjp, jacrev), or {FORWARD[made]}, which serves both",
     )
 
 
 def _linear_evaluate(*values: Any, backward: Program, name: str, made: str) -> NoReturn:
-    _refuse(name, made)
+    raise _refusal(name, made)
 
 
 def _linear_jvp(primal: Any, primals: Any, tangents: Any, *, backward: Program, name: str, made: str) -> NoReturn:
-    _refuse(name, made)
+    raise _refusal(name, made)
 
 
 def _linear_transpose(cts: Any, *args: Any, backward: Program, name: str, made: str) -> Any:
@@ -161,6 +161,7 @@ def _linear_batch(size: int, args: Any, dims: Any, *, backward: Program, name: s
 
 custom_linear_p.abstract = _linear_abstract
 custom_linear_p.evaluate = _linear_evaluate
+custom_linear_p.refusal = lambda params: _refusal(params["name"], params["made"])
 custom_linear_p.jvp = _linear_jvp
 custom_linear_p.transpose = _linear_transpose
 custom_linear_p.batch = _linear_batch

@@ -47,7 +47,7 @@ class DeviceArray(Typed):
         """Where its elements begin, in C order, in the memory of the device."""
         if self._memory is None:
             raise DeviceError(
-                f"an array of type {self.aval} on {self.device} is gone: it was donated to a jitted function",
+                f"an array of type {self.aval} on {self.device} is gone: donated to a jitted function, or deleted",
                 hint="use the result of that function, or do not donate the argument",
             )
         return int(self._memory.address)
@@ -69,6 +69,13 @@ class DeviceArray(Typed):
     def owns_memory(self) -> bool:
         """Whether its memory is its own, and not that of another library's array, which has an owner there."""
         return self._memory is not None and not hasattr(self._memory, "owner")
+
+    def copied(self) -> DeviceArray:
+        """A copy, in memory of its own."""
+        address, memory = self.address, self.place.allocate(self.nbytes)
+        if self.size:
+            self.place.copy(memory.address, address, self.nbytes)
+        return DeviceArray(self.place, memory, self.aval)
 
     def shares(self, other: Any) -> bool:
         """Whether the memory of another array is the same."""

@@ -18,7 +18,9 @@ from funcgrad.core.trace import Trace, Tracer, current, eagerly, require_open
 Execute = Callable[[Program, Sequence[Any], str, tuple[int, ...]], list[Any]]
 
 
-def evaluate(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | None = None) -> list[Any]:
+def evaluate(
+    program: Program, args: Sequence[Any], known: Mapping[Var, Any] | None = None, device: str | None = None
+) -> list[Any]:
     """The outputs of `program` for `args`.
 
     Inside a trace that has to see it, the equations are recorded there (and the results are tracers); otherwise
@@ -29,6 +31,8 @@ def evaluate(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | N
     ----------
     known
         Values of Vars of the program that a trace has computed before; they are not computed again.
+    device
+        Where it runs, outside of traces; by default where `args` and the program say.
     """
     trace = current()
     if type(trace) is Trace and (
@@ -38,7 +42,7 @@ def evaluate(program: Program, args: Sequence[Any], known: Mapping[Var, Any] | N
     for a in args:
         if type(a) is Tracer:
             require_open(a, trace)
-    device = device_of(program, args)
+    device = device or device_of(program, args)
     if device is not None:
         return execute(program, args, device)
     with eagerly():

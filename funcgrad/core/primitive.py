@@ -20,6 +20,7 @@ with a reason, which is what the user reads when a transform needs it.
 | `recurrence` | a `Recurrence`; cumulative ops as instructions |
 | `device_of` | ``(params) -> the name of the device that it asks to run on, or None`` |
 | `effects_of` | ``(params) -> frozenset of names``; what has any is never dropped, shared, reordered or run again |
+| `refusal` | ``(params) -> error``; of what cannot be computed anywhere |
 | `unfold` | ``(*tracers, **params) -> outputs``; the same, bound piece by piece, where values are known |
 | `links` | ``(params) -> Links``; for primitives that hold Programs |
 | `compiled` | ``(equation) -> Compiled or None``; foreign operations whose function Numba compiled |
@@ -32,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal as OneOf
 
 from funcgrad.base.dtypes import Dtype
-from funcgrad.base.errors import RuleError
+from funcgrad.base.errors import FuncgradError, RuleError
 from funcgrad.base.tree import Treedef
 from funcgrad.core.ir import Aval, Equation, Program
 
@@ -174,6 +175,7 @@ class Primitive:
         self.transpose: Callable[..., Any] = self._missing("transpose")
         self.batch: Callable[..., tuple[Any, Any]] = self._missing("batch")
         self.split: Callable[[Equation, tuple[bool, ...]], tuple[list[Equation], list[Equation]]] | None = None
+        self.refusal: Callable[[dict[str, Any]], FuncgradError] | None = None
         self.unfold: Callable[..., Any] | None = None
         self.links: Callable[[dict[str, Any]], Links] | None = None
         self.compiled: Callable[[Equation], Compiled | None] | None = None

@@ -253,13 +253,17 @@ class Trace:
                 self.unknown.add(var)
         return found[1]
 
+    def captured_array(self, x: Any) -> Tracer:
+        """An array that functions of this trace use, as one of its values."""
+        return Tracer(self, self._capture_array(x))
+
     def capture_scalar(self, x: Any) -> Any:
         """A NumPy scalar as an operand and not a literal; `x` itself if it is none.
 
         Data taken from an array one by one differ at every call: as operands they leave the Program the same.
         """
         if isinstance(x, np.floating) or (isinstance(x, np.ndarray) and not x.ndim and x.dtype.kind == "f"):
-            return Tracer(self, self._capture_array(x))
+            return self.captured_array(x)
         return x
 
     def _capture_array(self, x: Any) -> Var:
@@ -485,6 +489,9 @@ def value_of(
     if type(x) is not Tracer:
         return x
     require_open(x, current())
+    constant = _constant(x)
+    if constant is not None:
+        return constant
     innermost = current()
     shows = x.owner.shows and (innermost is None or innermost.shows)
     if not shows or not is_known(x):
@@ -527,8 +534,17 @@ def swallowed(error: BaseException) -> FuncgradError | None:
     return None
 
 
+def _constant(x: Tracer) -> Any:
+    """The array that stands behind `x` in a body, which shows no values, if the body captured it; else None."""
+    value = None if x.owner.shows or isinstance(x.atom, Literal) else x.owner.values.get(x.atom)
+    return None if type(value) is Tracer else value
+
+
 def visible_value(x: Tracer) -> Any:
     """The value for printing, or None."""
+    constant = None if x.owner.closed else _constant(x)
+    if constant is not None:
+        return constant
     innermost = current()
     if x.owner.closed or not x.owner.shows or not is_known(x) or (innermost is not None and not innermost.shows):
         return None

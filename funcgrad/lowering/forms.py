@@ -39,6 +39,15 @@ def form_of_slots(e: Equation, inside: Form) -> bool:
     return kind in EVERY
 
 
+def require_computable(program: Program) -> None:
+    """Raise if there is an operation that cannot be computed anywhere."""
+    for e in program.equations:
+        if e.primitive.refusal is not None:
+            raise e.primitive.refusal(e.params).at(e.source)
+        for _, body in subprograms(e):
+            require_computable(body)
+
+
 def obstacles(program: Program, form: Form) -> list[tuple[str, Source | None]]:
     """What keeps a flat Program from being one module: operations, also inside of loops, with the user's lines.
 

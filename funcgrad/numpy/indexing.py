@@ -28,6 +28,7 @@ from funcgrad.base.errors import (
     TracerIntegerConversionError,
     printed,
 )
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer, bind1, describe, value_of
 from funcgrad.numpy.elementwise import ufuncs
@@ -160,7 +161,7 @@ def _tokens(items: Sequence[Any]) -> list[tuple[str, Any]]:
             out.append(("ellipsis", None))
         elif isinstance(item, bool | np.bool_):
             out.append(("flag", bool(item)))
-        elif kind is Tracer or isinstance(item, np.ndarray | np.generic | list | tuple):
+        elif kind in (Tracer, DeviceArray) or isinstance(item, np.ndarray | np.generic | list | tuple):
             out.append(_array_token(item))
         elif hasattr(item, "__index__") and not isinstance(item, type):
             out.append(("int", as_integer(item)))
@@ -178,7 +179,8 @@ def _array_token(item: Any) -> tuple[str, Any]:
     kind = value.dtype.kind
     if kind == "b":
         if type(value) is Tracer:
-            value = value_of(value, NonConcreteBooleanIndexError, "a boolean index decides the shape of the result")
+            why = "a boolean index decides the shape of the result"
+            value = np.asarray(value_of(value, NonConcreteBooleanIndexError, why))
         return ("flag", bool(value)) if value.ndim == 0 else ("array", value)
     if kind not in "iu":
         raise IndexingError(f"index arrays are made of integers or bool, got {describe(value)}")

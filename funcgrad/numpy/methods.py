@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from funcgrad.base.errors import AssignmentError, FuncgradError, UnsupportedError
+from funcgrad.base.errors import AssignmentError, UnsupportedError
 from funcgrad.base.source import user_source
 from funcgrad.core.array import _at
 from funcgrad.core.device_array import DeviceArray
@@ -50,12 +50,10 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
     """NumPy calls this when a ufunc meets a tracer."""
     out = kwargs.pop("out", None)
     if out is not None and any([o is not None for o in (out if isinstance(out, tuple) else (out,))]):
-        _refuse_out(ufunc, inputs)
+        _refuse_out(self, ufunc, inputs)
     if method == "at":
-        raise AssignmentError(
-            f"{ufunc.__name__}.at: a plain array cannot hold a traced value",
-            hint="y = fnp.asarray(y).at[index].add(value)",
-        )
+        why = _new_there(self) if type(self) is DeviceArray else "a plain array cannot hold a traced value"
+        raise AssignmentError(f"{ufunc.__name__}.at: {why}", hint="y = fnp.asarray(y).at[index].add(value)")
     if method == "__call__":
         function = numpy_table.get(ufunc) or numpy_table.get(ufunc.__name__)  # SciPy's are known by name
         if function is not None:
@@ -74,7 +72,11 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
     raise _without(f"numpy.{name}", self, ufunc)
 
 
-def _refuse_out(ufunc: Any, inputs: Any) -> NoReturn:
+def _new_there(x: DeviceArray) -> str:
+    return f"what is computed on {x.device} is a new array there"
+
+
+def _refuse_out(self: Any, ufunc: Any, inputs: Any) -> NoReturn:
     traced = next((x for x in inputs if type(x) is Tracer), None)
     symbol = _SYMBOLS.get(ufunc)
     source = user_source()
@@ -82,12 +84,11 @@ def _refuse_out(ufunc: Any, inputs: Any) -> NoReturn:
         hint = operators.update_hint("y", "fnp.asarray({})")
     else:
         hint = f"y = y {symbol} x instead of y {symbol}= x" if symbol else "leave out out="
-    raise AssignmentError(
-        f"{ufunc.__name__}: a plain array cannot hold the traced result of {describe(traced)}"
-        if traced is not None
-        else f"{ufunc.__name__}: out= cannot be a traced array",
-        hint=hint,
-    )
+    if traced is not None:
+        why = f"a plain array cannot hold the traced result of {describe(traced)}"
+    else:
+        why = f"{_new_there(self)}, not out=" if type(self) is DeviceArray else "out= cannot be a traced array"
+    raise AssignmentError(f"{ufunc.__name__}: {why}", hint=hint)
 
 
 _SYMBOLS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/", np.power: "**", np.matmul: "@"}
@@ -126,9 +127,10 @@ def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> 
         return function(*args, **kwargs)
     name = f"{func.__module__}.{func.__name__}"
     if func in _IN_PLACE:
-        raise AssignmentError(
-            f"{name}: arrays cannot be changed in place while tracing", hint="x = x.at[index].set(value)"
-        )
+        there = type(self) is DeviceArray
+        why = _new_there(self) if there else "arrays cannot be changed in place while tracing"
+        hint = "x = x.at[index].set(value)" + ("; np.asarray(x) is a copy for NumPy's functions" if there else "")
+        raise AssignmentError(f"{name}: {why}", hint=hint)
     raise _without(name, self, func)
 
 
@@ -195,9 +197,9 @@ def _same(x: Any, *args: Any) -> Any:
     return x
 
 
-def _unsupported(name: str, why: str, hint: str | None = None, kind: type[FuncgradError] = UnsupportedError) -> Any:
+def _unsupported(name: str, why: str, hint: str | None = None) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        raise kind(f"{name}: {describe(self)} is traced, {why}", hint=hint)
+        raise UnsupportedError(f"{name}: {describe(self)} is traced, {why}", hint=hint)
 
     method.__name__ = name
     _REFUSED.add(name)
@@ -208,7 +210,12 @@ _REFUSED: set[str] = set()
 
 
 def _in_place(name: str, hint: str) -> Any:
-    return _unsupported(name, "and cannot be changed in place", hint, AssignmentError)
+    def method(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        where = f"on {self.device}" if type(self) is DeviceArray else "is traced, and"
+        raise AssignmentError(f"{name}: {describe(self)} {where} cannot be changed in place", hint=hint)
+
+    method.__name__ = name
+    return method
 
 
 _CHANGE = "x = x.at[index].set(value)"
@@ -307,7 +314,7 @@ def matrix_products() -> dict[str, Any]:
 
 
 def supported() -> dict[str, Any]:
-    """Methods and protocols that do something, by name."""
+    """Methods and protocols that do something, or would change the array, by name."""
     return {name: f for name, f in _METHODS.items() if getattr(f, "__name__", "") not in _REFUSED}
 
 

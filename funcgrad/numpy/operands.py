@@ -54,7 +54,10 @@ _FLAT = {float, int, complex, bool, str, type(None), slice, np.ndarray}  # types
 
 
 def operand(x: Any, name: str = "array") -> Any:
-    """`x` as a Tracer, a plain ndarray of native dtype, a NumPy scalar, or a weak Python scalar."""
+    """`x` as a Tracer, a plain ndarray of native dtype, a NumPy scalar, or a weak Python scalar.
+
+    An array of a device is a Tracer in what is traced, and itself elsewhere.
+    """
     kind = type(x)
     if kind is Tracer or kind is float or kind is int or kind is complex:
         return x
@@ -86,7 +89,8 @@ def operand(x: Any, name: str = "array") -> Any:
     if isinstance(x, float):
         return float(x)
     if kind is DeviceArray:
-        return x
+        trace = current()
+        return trace.captured_array(x) if type(trace) is Trace else x
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
         return operand(_copied(x, name), name)
     if on_gpu(x):
@@ -351,8 +355,9 @@ def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 def given_shape(name: str, shape: Any) -> Shape:
     """A shape argument as a tuple of ints."""
+    arrays = np.ndarray | DeviceArray
     items = shape if isinstance(shape, tuple | list) else np.asarray(shape).tolist() if isinstance(
-        shape, np.ndarray) else (shape,)  # fmt: skip
+        shape, arrays) else (shape,)  # fmt: skip
     items = items if isinstance(items, tuple | list) else (items,)
     out = []
     for n in items:

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from funcgrad.base.errors import ArgumentError, ParameterError, printed
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import Shape
 from funcgrad.core.trace import Tracer
 from funcgrad.numpy.operands import refuse_traced
 
+ARRAYS = Tracer | DeviceArray | np.ndarray
 LARGEST = 2**59
 """More elements than this have no addresses."""
 
@@ -35,7 +37,8 @@ def integer(name: str, what: str, value: Any) -> int:
 
 def integers(name: str, what: str, value: Any) -> tuple[int, ...]:
     """A parameter that is an integer or a sequence of them."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, ARRAYS):
+        refuse_traced(name, what, value)
         value = value.tolist()
     items = value if isinstance(value, tuple | list | range) else (value,)
     return tuple([integer(name, what, i) for i in items])
@@ -48,7 +51,7 @@ def flag(name: str, what: str, value: Any) -> bool:
     refuse_traced(name, what, value)
     if value is None or isinstance(value, int | np.bool_ | np.integer):
         return bool(value)
-    if isinstance(value, np.ndarray | Tracer) and value.shape == () and value.dtype.kind in "biu":
+    if isinstance(value, ARRAYS) and value.shape == () and value.dtype.kind in "biu":
         return bool(value)
     raise ArgumentError(f"{name}: {what} must be True or False, got {printed(value)}")
 
@@ -56,8 +59,8 @@ def flag(name: str, what: str, value: Any) -> bool:
 def number(name: str, what: str, value: Any) -> Any:
     """A parameter that is a real number, as it is."""
     refuse_traced(name, what, value)
-    if isinstance(value, np.ndarray | Tracer) and value.shape == () and value.dtype.kind in "biuf":
-        return value[()] if isinstance(value, np.ndarray) else value.item()
+    if isinstance(value, ARRAYS) and value.shape == () and value.dtype.kind in "biuf":
+        return value.item() if type(value) is Tracer else np.asarray(value)[()]
     if isinstance(value, int | float | np.bool_ | np.integer | np.floating):
         return value
     raise ArgumentError(f"{name}: {what} must be a number, got {printed(value)}")
@@ -73,7 +76,7 @@ def one_of(name: str, what: str, value: Any, allowed: Collection[Any]) -> Any:
 
 def sequence(name: str, what: str, value: Any) -> list[Any]:
     """A parameter that is a list or tuple, or the items of an array along its first axis."""
-    if isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray | Tracer) and value.shape):
+    if isinstance(value, list | tuple | range) or (isinstance(value, ARRAYS) and value.shape):
         return list(value)
     raise ArgumentError(f"{name}: {what} must be a list or tuple, got {printed(value)}")
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from funcgrad.base.dtypes import INT
 from funcgrad.base.errors import ArgumentError, ParameterError, ShapeError, UnsupportedError, printed
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import make_aval
 from funcgrad.core.trace import Tracer, describe
 from funcgrad.numpy import creation, reductions, shaping
@@ -200,7 +201,7 @@ def _pairs(name: str, given: Any, rank: int) -> list[tuple[Any, Any]]:
         for axis, value in given.items():
             pairs[normalize_axis(name, axis, rank)] = value if isinstance(value, tuple | list) else (value, value)
         return [tuple(p) for p in pairs]
-    items = given.tolist() if isinstance(given, np.ndarray) else given
+    items = given.tolist() if isinstance(given, np.ndarray | DeviceArray) else given
     if not isinstance(items, tuple | list):
         return [(items, items)] * rank
     items = list(items)
@@ -431,8 +432,8 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 
 def _static_places(name: str, obj: Any) -> Any:
-    """The positions given to `delete` and `insert`, with plain arrays in place of tracers whose value is known."""
-    if type(obj) is Tracer:
+    """The positions given to `delete` and `insert`, with plain arrays in place of traced ones and those of a device."""
+    if isinstance(obj, Tracer | DeviceArray):
         refuse_traced(name, "positions", obj)
         return known_value(obj)
     return [_static_places(name, o) for o in obj] if isinstance(obj, list | tuple) else obj

@@ -30,7 +30,7 @@ from funcgrad.numpy.operands import (
     shape_of,
     strong,
 )
-from funcgrad.numpy.parameters import integer, integers, sequence
+from funcgrad.numpy.parameters import ARRAYS, integer, integers, sequence
 from funcgrad.ops import broadcasting, movement
 from funcgrad.ops.movement import convert
 
@@ -304,7 +304,8 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
 
 def _common(name: str, arrays: Any, dtype: Any = None) -> list[Any]:
     """A sequence of arrays, of one dtype."""
-    if type(arrays) is Tracer or isinstance(arrays, np.ndarray):
+    if isinstance(arrays, ARRAYS):
+        arrays = operand(arrays, name)
         if not arrays.shape:
             raise ArgumentError(f"{name}: expected a sequence of arrays, got {describe(arrays)}")
         xs = list(arrays)
@@ -446,8 +447,8 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: int, uneven: boo
         raise ShapeError(f"{name}: {describe(x)} has no axis to split")
     along = normalize_axis(name, axis, len(x.shape))
     n = x.shape[along]
-    if isinstance(indices_or_sections, tuple | list | range | np.ndarray) and not (
-        isinstance(indices_or_sections, np.ndarray) and indices_or_sections.ndim == 0
+    if isinstance(indices_or_sections, tuple | list | range) or (
+        isinstance(indices_or_sections, ARRAYS) and indices_or_sections.ndim
     ):
         given = integers(name, "a place", indices_or_sections)
         places = [slice(None, i).indices(n)[1] for i in given]

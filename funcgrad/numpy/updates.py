@@ -14,6 +14,7 @@ import numpy as np
 
 from funcgrad.base.dtypes import BOOL, is_inexact
 from funcgrad.base.errors import ArgumentError, DtypeError, ParameterError, ShapeError, printed
+from funcgrad.core.device_array import DeviceArray
 from funcgrad.core.ir import Shape, make_aval
 from funcgrad.core.primitive import Primitive
 from funcgrad.core.trace import Tracer, bind1, describe
@@ -161,7 +162,7 @@ def _mask_of(x: Any, index: Any) -> Any:
     """The index as a lone boolean mask over the first axes of `x`, or None."""
     if isinstance(index, tuple) and len(index) == 1:
         index = index[0]
-    if isinstance(index, list):
+    if isinstance(index, list | DeviceArray):
         index = operand(index)
     if (type(index) is Tracer or isinstance(index, np.ndarray)) and index.dtype == BOOL and index.shape:
         mask = operand(index)

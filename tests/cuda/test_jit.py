@@ -13,6 +13,7 @@ from funcgrad import DeviceArray, lax
 from funcgrad.errors import (
     ArgumentError,
     DeviceError,
+    ForwardModeError,
     NanError,
     OutOfBoundsError,
     ParameterError,
@@ -114,6 +115,36 @@ def test_values_of_derivatives_of_arrays_on_a_device_stay_there() -> None:
     out, pull = fg.vjp(lambda w: np.tanh(X @ w), w)
     same(pull(out), fg.vjp(lambda w: np.tanh(X @ w), W)[1](np.tanh(X @ W)))
     same(fg.hessian(lambda v: np.sum(v**3))(w[0]), fg.hessian(lambda v: np.sum(v**3))(W[0]))
+
+
+def test_derivatives_that_are_constants_stay_there_too(gpus: Any) -> None:
+    x, total = fg.device_put(X[0], "cuda:1"), lambda v: np.sum(v * 2.0)
+    y, pull = fg.vjp(lambda v: v * 2.0, x)
+    for found, expected in [
+        (fg.grad(total)(x), np.full(7, 2.0)),
+        (fg.grad(lambda v: 1.0)(x), np.zeros(7)),
+        (fg.grad(lambda w: np.sum(X @ w))(x), np.sum(X, axis=0)),
+        (fg.grad(lambda p: np.sum(p["x"]) + np.sum(p["w"]))({"x": x, "w": W}), {"x": np.ones(7), "w": np.ones((7, 3))}),
+        (fg.grad(lambda v: lax.while_loop(lambda c: c < 0.0, lambda c: c + v[0], 1.0))(x), np.zeros(7)),
+        (fg.jvp(lambda v: np.ones(2), (x,), (x,)), (np.ones(2), np.zeros(2))),
+        (pull(np.ones(7)), (np.full(7, 2.0),)),
+        (fg.jit(lambda v: fg.vjp(lambda v: v * 2.0, v)[1])(x)(y), (X[0] * 4.0,)),
+        (fg.linearize(lambda v: (v * 2.0, 1.0), x)[1](np.ones(7)), (np.full(7, 2.0), 0.0)),
+        (fg.jacfwd(lambda v: v * 2.0)(x), 2.0 * np.eye(7)),
+        (fg.jacrev(lambda v: (v * 2.0, 1.0))(x), (2.0 * np.eye(7), np.zeros(7))),
+        (fg.hessian(total)(x), np.zeros((7, 7))),
+        (fg.grad(lambda v: np.sum(v * x[0]))(W), np.full((7, 3), X[0, 0])),
+        (
+            fg.grad(lambda a, b: np.sum(a * b * a), (0, 1))(x, fg.device_put(X[1], "cuda:0")),
+            (2 * X[0] * X[1], X[0] ** 2),
+        ),
+    ]:
+        assert [a.device for a in fg.tree.leaves(found)] == ["cuda:1"] * len(fg.tree.leaves(expected))
+        same(found, fg.tree.map(np.asarray, expected))
+    there = fg.grad(fg.jit(total, device="cuda:1"))(X)
+    assert there.device == "cuda:1" and there.tolist() == np.full(X.shape, 2.0).tolist()
+    moved = fg.device_put(fg.linearize(np.sin, x)[1], "cuda:0")
+    assert moved(np.ones(7)).device == "cuda:0"
 
 
 def test_python_control_flow_sees_values_of_a_device() -> None:
@@ -416,6 +447,9 @@ def test_arguments_that_are_no_arrays() -> None:
 
 
 def test_nothing_of_a_trace_escapes_to_a_device() -> None:
+    for transform in (fg.jit, fg.vmap, fg.grad):
+        with pytest.raises(ArgumentError, match=r"device_put: x: f64.* is traced, and what is traced together"):
+            transform(lambda x: np.sum(fg.device_put({"x": x}, "cuda")["x"]))(X)
     y = fg.device_put(X, "cuda")
     same(fg.grad(lambda x: np.sum(x * y + y / x - (y - x) ** 2))(X + 9), fg.grad(
         lambda x: np.sum(x * X + X / x - (X - x) ** 2))(X + 9))  # fmt: skip
@@ -453,6 +487,13 @@ def test_rules_of_the_users() -> None:
         fg.grad(lambda x: np.sum(fg.checkpoint(lambda x: np.sin(np.sin(x)))(x)))(x), np.cos(np.sin(X[0])) * np.cos(X[0])
     )
     same(fg.jit(fg.grad(lambda x: np.sum(f(x))))(x), 10.0 * np.cos(X[0]))
+    for forward in (lambda: fg.jvp(f, (x,), (x,)), lambda: fg.jit(fg.jacfwd(f), device="cuda")(X[0])):
+        with pytest.raises(ForwardModeError, match="custom_vjp has a backward rule only"):
+            forward()
+    g, scale = fg.custom_jvp(lambda x: np.sin(x)), fg.device_put(10.0, "cuda")
+    g.defjvp(lambda primals, tangents: (np.sin(*primals), scale * np.cos(*primals) * tangents[0]))
+    for found in (fg.grad(lambda x: np.sum(g(x)))(x), fg.jit(fg.grad(lambda x: np.sum(g(x))))(X[0])):
+        same(found, 10.0 * np.cos(X[0]))
 
 
 def test_an_optimizer_runs_where_its_parameters_are(gpu: Any) -> None:

@@ -104,3 +104,5 @@ def test_what_is_refused() -> None:
             f(x, kind="fast")
         with pytest.raises(ParameterError, match="order= is for arrays with fields"):
             f(x, order="a")
+        with pytest.raises(ParameterError, match="kind= and stable= were given"):
+            f(x, kind="stable", stable=True)

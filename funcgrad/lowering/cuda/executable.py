@@ -28,7 +28,7 @@ from funcgrad.lowering.cuda.ptx import LEVEL, compile_ptx, named_arch, resources
 from funcgrad.lowering.cuda.stacks import left, sent
 from funcgrad.lowering.dump import dump_program, dump_ptx
 from funcgrad.lowering.executable import failed
-from funcgrad.lowering.forms import obstacles
+from funcgrad.lowering.forms import obstacles, require_computable
 from funcgrad.lowering.nests import STATUS
 from funcgrad.lowering.registers.stacks import bytes_of
 from funcgrad.lowering.simplify import simplify
@@ -147,6 +147,7 @@ TO_SHOW = "the CPU runs it: stage='kernels' shows how"
 
 def cuda_module(flat: Program, donated: tuple[int, ...] = (), hint: str = TO_SHOW) -> Module:
     """The kernels of a flat Program, or an error that names the first operation without a form."""
+    require_computable(flat)
     for name, source in obstacles(flat, CudaKernels.form):
         raise UnsupportedError(f"{name} has no CUDA form yet", hint=hint, source=source)
     return emit(flat, donated)
