@@ -41,7 +41,7 @@ ORDERED = ("update", "scatter", "cumulative", "argreduce")
 """Kinds with kernels of their own in machine code, and whole equations in a plain schedule."""
 
 
-def schedule(program: Program, plain: bool = False, again: bool = False) -> Schedule:
+def schedule(program: Program, plain: bool = False, again: bool = False, shaped: bool = False) -> Schedule:
     """Fuse the equations of a simplified Program into kernels.
 
     Parameters
@@ -50,17 +50,20 @@ def schedule(program: Program, plain: bool = False, again: bool = False) -> Sche
         Of loops, products and whole equations only.
     again
         A kernel may run several times over: what a loop starts with is still there at its end.
+    shaped
+        Results lie in buffers of their own shapes, and not of others with as many elements.
     """
-    return program.remember(("schedule", plain, again), lambda: _Scheduler(program, plain, again).run())
+    key = ("schedule", plain, again, shaped)
+    return program.remember(key, lambda: _Scheduler(program, plain, again, shaped).run())
 
 
 class _Scheduler(Joining):
     """What the kinds of equations become."""
 
-    def __init__(self, program: Program, plain: bool, again: bool) -> None:
+    def __init__(self, program: Program, plain: bool, again: bool, shaped: bool) -> None:
         super().__init__(program)
         self.program = program
-        self.again = again
+        self.again, self.shaped = again, shaped
         self.whole = ORDERED if plain else ()
         self.walks: dict[tuple[Shape, int, bool], int] = {}  # the last walk of each kind
 
@@ -345,7 +348,9 @@ class _Scheduler(Joining):
             held = in_memory(a.aval)
             if isinstance(a, Var):
                 view = self.views[a]
-                if view.root not in taken and view.is_contiguous and in_memory(view.root.aval).size == held.size:
+                have = in_memory(view.root.aval)
+                whole = have.shape == held.shape if self.shaped else have.size == held.size
+                if view.root not in taken and view.is_contiguous and whole:
                     self.store(a)
                     taken.add(view.root)
                     out.append(view.root)

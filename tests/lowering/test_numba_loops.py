@@ -149,6 +149,30 @@ def test_results_of_inner_loops_are_not_written_again(longest: int, monkeypatch:
         np.testing.assert_array_equal(a, b)
 
 
+def test_what_a_body_returns_in_another_shape() -> None:
+    """Carries, rows, stacks and branches are views of values of as many elements: from () to (1,), (4,) to (2, 2)."""
+    square = lambda x: x.reshape(2, 2)
+    unknown = lambda x, trip: lax.while_loop(lambda s: s[0] < 3 + 0 * np.sum(x), trip, (0.0, x))[1]
+
+    def f(x: Any) -> Any:
+        one = lax.scan(lambda c, a: (np.sin(c[0] + a).reshape(1), np.sin(c[0] * a).reshape(1)), x[:1], x)
+        four = lax.scan(lambda c, a: (square(np.sin(c.reshape(4) + a)), square(np.cos(c.reshape(4)))), square(x), x)
+        trip = lambda s: (s[0] + 1, square(np.sin(s[1]) * square(s[1]).reshape(4)).reshape(4))
+        first = lax.cond(x[0] > 0, lambda x: np.sin(x[0]).reshape(1), lambda x: x[1:2], x)
+        return (
+            one,
+            four,
+            fg.grad(lambda x: np.sum(unknown(x, trip)))(x),
+            first,
+            lax.cond(x[0] < 0, square, lambda x: square(np.sin(x)), x),
+        )
+
+    x = np.linspace(0.1, 1.0, 4)
+    for found, expected in zip(*[fg.tree.leaves(g(x)) for g in (numba(f), f)], strict=True):
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
 def test_choices_are_clamped_and_only_one_is_computed() -> None:
     branches = [lambda x: x, lambda x: x + x[x[0].astype(int)], lambda x: x[::-1]]
     f = numba(lambda i, x: lax.switch(i, branches, x))

@@ -147,7 +147,7 @@ def _cases(branches: Sequence[Program], index: Atom, text: str) -> list[tuple[st
 def _case(
     w: Writer, body: Program, operands: Sequence[Atom], names: Sequence[str], statements: Statements
 ) -> list[Line]:
-    s = schedule(body, plain=True)
+    s = schedule(body, plain=True, shaped=True)
     inner = w.inside(body, s, loop=False)
     for v, a in zip(body.inputs, operands, strict=True):
         if isinstance(a, Var):
@@ -176,7 +176,7 @@ class _LoopWriter:
             raise formless(e, "a loop with a test that runs backward")
         self.w, self.e = w, e
         self.body: Program = p["body"]
-        self.schedule = schedule(self.body, plain=True)
+        self.schedule = schedule(self.body, plain=True, shaped=True)
         self.inner = w.inside(self.body, self.schedule, loop=True)
         self.trip = w.names.trip(w.trips)
         self.filled = filled(self.schedule)
