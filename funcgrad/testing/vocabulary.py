@@ -28,6 +28,7 @@ class Impossible(Exception):
 
 # -- elementwise
 
+FIRST = {"reciprocal": "{} | 1"}  # of integers: NumPy's 1 / 0 is undefined
 SECOND = {  # of integers: the second operand, within what the operation takes
     "left_shift": "abs({}) % 3", "right_shift": "abs({}) % 4", "pow": "abs({}) % 3", "floor_divide": "abs({}) % 3 + 1",
     "remainder": "abs({}) % 3 + 1", "fmod": "abs({}) % 3 + 1",
@@ -87,8 +88,8 @@ def elementwise(op: Op) -> Operation:
 
     def of_others(d: Draw, i: int, kinds: str) -> None:
         operands = [i] + [d.beside(i, kinds) for _ in range(arity - 1)]
-        second = SECOND.get(op.name, "{}").format("{1}")
-        d.add(text.format("{0}", second), *operands)
+        first, second = [ways.get(op.name, "{}").format(f"{{{k}}}") for k, ways in enumerate((FIRST, SECOND))]
+        d.add(text.format(first, second), *operands)
 
     def apply(d: Draw) -> None:
         i = d.pick(op.dtypes.replace("c", ""))
