@@ -155,7 +155,7 @@ class Jit(NativeCallable):
             point = [*traced.constants_on(DEVICES[place.partition(":")[0]].device(place)), *values]
         computed: Any
         if not outside or any([type(v) is Tracer for v in values]):
-            computed = call(traced.program, *point, lowering=self._lowering)
+            computed = call(traced.program, *point, lowering="cpu" if here else self._lowering)
         else:
             computed = execute(traced.program, point, place, inputs_of(traced, donated))
         out = results(computed, point)

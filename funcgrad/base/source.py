@@ -13,11 +13,10 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import TypeVar
 
-_PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # as the import system spells it: links are not followed
 _USERLIKE = (_PACKAGE + "demo" + os.sep,)  # parts of the package that are written as a user would
 _LIBRARIES = (
     f"site-packages{os.sep}numpy{os.sep}",

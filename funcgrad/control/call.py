@@ -71,7 +71,7 @@ def _links(params: dict[str, Any]) -> Links:
 
 
 call_p.hidden_params = {"lowering": "llvm"}
-call_p.device_of = lambda params: params["lowering"] if ":" in params.get("lowering", "") else None
+call_p.device_of = lambda params: None if params.get("lowering", "llvm") in ("llvm", "numba") else params["lowering"]
 call_p.abstract = _abstract
 call_p.evaluate = _evaluate
 call_p.jvp = _jvp

@@ -189,7 +189,8 @@ class DeviceStack(Stacked):
         """Where its words are, in the memory of the device."""
         return int(self._memory.address)
 
-    def _here(self) -> Stacked:
+    def to_host(self) -> Stacked:
+        """The stack in ordinary memory."""
         if self._fetched is None:
             self._fetched = self._fetch()
         return self._fetched
@@ -197,12 +198,12 @@ class DeviceStack(Stacked):
     @property
     def data(self) -> Any:
         """As that of a `Stacked`."""
-        return self._here().data
+        return self.to_host().data
 
     @property
     def counts(self) -> tuple[Any, ...]:  # type: ignore[override]
         """As those of a `Stacked`."""
-        return self._here().counts
+        return self.to_host().counts
 
 
 THERE = (DeviceArray, DeviceStack)
@@ -224,13 +225,30 @@ def placed(x: Any, place: Any) -> DeviceArray:
 
 
 def device_of(program: Program, args: Sequence[Any]) -> str | None:
-    """Where a Program runs on `args` that nobody placed: where a function in it asked for, else where they lie."""
+    """Where a Program runs on `args` that nobody placed: where a function in it asked for, else where they lie.
+
+    None: here, where all of them are.
+
+    Raises
+    ------
+    DeviceError
+        They lie on several devices, and nobody asked for one.
+    """
     asked = _asked(program)
-    if asked is None:
-        for a in args:
-            if type(a) in THERE:
-                return str(a.device)
-    return asked
+    if asked not in (None, "cpu"):
+        return asked
+    there = list(dict.fromkeys([str(a.device) for a in args if type(a) in THERE]))
+    if len(there) > 1 and asked is None:
+        raise DeviceError(
+            f"{program.name}: its arrays lie on {' and '.join(there)}, and nothing says where to compute",
+            hint=f"fg.device_put(x, {there[0]!r}) for the others, or jit(f, device={there[0]!r})",
+        )
+    return asked or there[0] if there else None
+
+
+def fetched(x: Any) -> Any:
+    """A value on a device, brought to ordinary memory; any other as it is."""
+    return x.to_host() if type(x) in THERE else x
 
 
 def _asked(program: Program) -> str | None:

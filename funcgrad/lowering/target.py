@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from funcgrad.core.device_array import device_of
+from funcgrad.core.device_array import device_of, fetched
 from funcgrad.core.ir import Equation, Program
 from funcgrad.lowering.forms import form_of_slots
 from funcgrad.lowering.kernels import Control, Kernel, Library, Loop, Product, Scatter, Schedule, Walk
@@ -128,4 +128,6 @@ def place_of(program: Program, args: Sequence[Any], lowering: str) -> str:
 def execute(program: Program, args: Sequence[Any], lowering: str, donated: tuple[int, ...] = ()) -> list[Any]:
     """Run a Program at a jit boundary."""
     place = place_of(program, args, lowering)
+    if place == "cpu":
+        args = [fetched(x) for x in args]
     return backend_of(place).ready(program, place)(args, donated)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,3 +131,19 @@ def test_solvers_of_scipy_name_the_line_and_the_remedy() -> None:
         assert "make it an argument of the function that root returns" in str(caught.value)
         assert caught.value.source is not None
         assert caught.value.source.filename == __file__
+
+
+@pytest.mark.parametrize("way", ["{0}", "{0}/.", "{0}/tests/..", "{1}/link", "../{2}/."])
+def test_the_line_is_the_users_however_the_package_is_found(way: str, tmp_path: Path) -> None:
+    """By a relative path, over a link, with dots in it."""
+    here = Path(fg.__file__).parents[1]
+    (tmp_path / "link").symlink_to(here)
+    script = tmp_path / "users.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {way.format(here, tmp_path, here.name)!r})\n"
+        "import numpy as np, funcgrad as fg\n"
+        "try:\n    fg.grad(lambda x: np.sum(x[:3] + x))(np.ones(5))\n"
+        "except fg.errors.ShapeError as error:\n    print(error.source)\n"
+    )
+    ran = subprocess.run([sys.executable, "-I", str(script)], cwd=here, capture_output=True, text=True)
+    assert "users.py:5" in ran.stdout, ran.stdout + ran.stderr

@@ -135,7 +135,7 @@ def test_derivatives_that_are_constants_stay_there_too(gpus: Any) -> None:
         (fg.hessian(total)(x), np.zeros((7, 7))),
         (fg.grad(lambda v: np.sum(v * x[0]))(W), np.full((7, 3), X[0, 0])),
         (
-            fg.grad(lambda a, b: np.sum(a * b * a), (0, 1))(x, fg.device_put(X[1], "cuda:0")),
+            fg.jit(fg.grad(lambda a, b: np.sum(a * b * a), (0, 1)), device="cuda:1")(x, fg.device_put(X[1], "cuda:0")),
             (2 * X[0] * X[1], X[0] ** 2),
         ),
     ]:
@@ -145,6 +145,57 @@ def test_derivatives_that_are_constants_stay_there_too(gpus: Any) -> None:
     assert there.device == "cuda:1" and there.tolist() == np.full(X.shape, 2.0).tolist()
     moved = fg.device_put(fg.linearize(np.sin, x)[1], "cuda:0")
     assert moved(np.ones(7)).device == "cuda:0"
+
+
+def test_arrays_on_two_gpus_do_not_meet_without_being_told_where(gpus: Any) -> None:
+    x, y = fg.device_put(X[0], "cuda:0"), fg.device_put(X[1], "cuda:1")
+    total = lambda a, b: np.sum(a * b)
+    for call in (
+        lambda: x + y,
+        lambda: np.add(y, x),
+        lambda: np.concatenate([x, y]),
+        lambda: fg.jit(total)(x, y),
+        lambda: fg.grad(total)(x, y),
+        lambda: fg.jit(lambda v: v + x)(y),
+        lambda: fg.vmap(lambda a, b: a * b)(x, y),
+        lambda: fg.jvp(total, (x, y), (x, y)),
+    ):
+        with pytest.raises(DeviceError, match=r"its arrays lie on cuda:[01] and cuda:[01], and nothing says where"):
+            call()
+    for place in ("cuda:0", "cuda:1"):
+        found = fg.jit(fg.grad(total, (0, 1)), device=place)(x, y)
+        assert [a.device for a in found] == [place] * 2
+        same(found, (X[1], X[0]))
+        same(fg.jit(lambda v: v + x, device=place)(y), X[0] + X[1])
+    same(fg.jit(total, device="cpu")(x, y), np.sum(X[0] * X[1]))
+
+
+def test_a_jitted_function_inside_that_asks_for_the_cpu(gpu: Any) -> None:
+    """It gets it, whatever is around; a device of the outermost jit comes first."""
+    x, f = fg.device_put(X[0], "cuda"), lambda v: np.sum(np.sin(v) ** 2)
+    here = fg.jit(f, device="cpu")
+    ways = {
+        "grad": lambda f: fg.grad(f),
+        "vmap": lambda f: fg.vmap(f),
+        "jit": lambda f: fg.jit(f),
+        "vjp": lambda f: lambda v: fg.vjp(f, v)[1](1.0),
+        "jvp": lambda f: lambda v: fg.jvp(f, (v,), (v,)),
+        "linearize": lambda f: lambda v: fg.linearize(f, v)[1](v),
+        "hessian": lambda f: fg.hessian(f),
+        "beside": lambda f: fg.grad(lambda v: f(v) * np.sum(v)),
+        "none": lambda f: f,
+    }
+    launched = len(gpu.launched)
+    for name, way in ways.items():
+        found = way(here)(x)
+        assert not any([isinstance(y, DeviceArray) for y in fg.tree.leaves(found)]), name
+        same(found, way(f)(X[0]))
+    unknown = fg.jit(
+        lambda v: np.sum(lax.while_loop(lambda c: np.sum(c) < 50.0, lambda c: c * 1.5 + 1, v)), device="cpu"
+    )
+    same(fg.grad(unknown)(x), fg.grad(unknown)(X[0]))
+    assert len(gpu.launched) == launched
+    assert isinstance(fg.jit(fg.grad(here), device="cuda")(x), DeviceArray)
 
 
 def test_python_control_flow_sees_values_of_a_device() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import re
 import subprocess
 import sys
 import types
@@ -292,7 +293,7 @@ def test_no_assembler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     monkeypatch.setattr(ptx, "find_ptxas", lambda: None)
     with pytest.raises(DeviceError, match="needs NVIDIA's assembler ptxas, which is not installed") as e:
         fg.show(np.sin, X, stage="cubin")
-    assert "pip install nvidia-cuda-nvcc" in str(e.value)
+    assert "nvidia-cuda-nvcc<13.1" in str(e.value)
     assert ".visible .entry k0" in fg.show(np.sin, X, stage="ptx")
 
 
@@ -337,6 +338,43 @@ def test_machine_code_goes_to_the_driver(installed: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(_Module, "load", old)
     gpus.CudaDevice(FakeCupy(), 0).load(text)  # the driver does not say what spills: no bound of registers
     assert loaded[1:] == [b"sm_90 " + text.encode(), text.replace(".maxnreg 32\n", "").encode()]
+
+
+BROKEN = {
+    "old": "#!/bin/sh\necho 'fatal : Unsupported .version 8.0; current version is 7.8' >&2\nexit 255\n",
+    "silent": "#!/bin/sh\n",
+    "no program": "\x7fELF nothing",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_an_assembler_that_does_not_work(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver compiles; who asks for the assembler's report learns which one it is."""
+    script = tmp_path / "ptxas"
+    script.write_text(BROKEN[kind])
+    script.chmod(0o755)
+    for module in (ptx, gpus):
+        monkeypatch.setattr(module, "find_ptxas", lambda: str(script))
+    monkeypatch.setattr(gpus, "assembler_version", lambda: kind)
+    loaded: list[bytes] = []
+    monkeypatch.setattr(_Module, "load", lambda self, code: loaded.append(code))
+    gpus.CudaDevice(FakeCupy(), 0).load("text")
+    assert loaded == [b"text"]
+    with pytest.raises(DeviceError, match=re.escape(f"assembler {script} does not assemble")) as e:
+        fg.show(lambda x: x * 2.0, X, stage="cubin")
+    assert e.value.hint is not None and "CUDA 12.0 or later" in e.value.hint
+
+
+def test_the_newest_assembler_of_several_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names do not say which it is: nvidia/cuda_nvcc is of CUDA 12, nvidia/cu13 of CUDA 13."""
+    for name, release in (("cuda_nvcc", "V12.9.86"), ("cu13", "V13.0.88")):
+        script = tmp_path / "nvidia" / name / "bin" / "ptxas"
+        script.parent.mkdir(parents=True)
+        script.write_text(f"#!/bin/sh\necho 'release, {release}'\n")
+        script.chmod(0o755)
+    spec = types.SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    assert ptx.find_ptxas.__wrapped__() == str(tmp_path / "nvidia" / "cu13" / "bin" / "ptxas")
 
 
 def test_cpu_code_looks_for_no_gpu() -> None:

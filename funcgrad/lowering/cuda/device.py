@@ -205,12 +205,14 @@ class CudaDevice:
     def load(self, ptx: str) -> Any:
         """A module, and its functions as they are asked for.
 
-        Without an assembler, or if that is newer than the driver, the driver compiles, which does not say what spills.
+        Without an assembler, or if that is too old, or newer than the driver, the driver compiles, which does not say
+        what spills.
         """
         codes = [unbounded(ptx).encode()]
         if find_ptxas() is not None:
             text = f"// cubin {self.arch} {assembler_version()}\n{ptx}"
-            codes.insert(0, cached(text, LEVEL, lambda: compile_cubin(ptx, self.arch)))
+            with suppress(DeviceError):
+                codes.insert(0, cached(text, LEVEL, lambda: compile_cubin(ptx, self.arch)))
         with self._here():
             for code in codes:
                 module = self.cupy.cuda.function.Module()

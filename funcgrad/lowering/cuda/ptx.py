@@ -23,6 +23,7 @@ from funcgrad.lowering.values import Target
 TRIPLE = "nvptx64-nvidia-cuda"
 LEVEL = 2  # of the code generator: 1 keeps what it can compute once in the loop
 VERSION = "+ptx80"  # of the PTX language: CUDA 12.0
+GET_PTXAS = 'pip install "nvidia-cuda-nvcc<13.1"'  # what a newer one writes a driver of CUDA 13.0 refuses
 FEW = 32
 """Registers of a thread with which as many threads run as a GPU of compute capability 8.0 or 9.0 has room for."""
 
@@ -104,20 +105,27 @@ class Resources:
 
 @cache
 def find_ptxas() -> str | None:
-    """Where NVIDIA's assembler is: in the package ``nvidia-cuda-nvcc``, else on the path; None if nowhere."""
+    """Where NVIDIA's assembler is: the newest in packages (``nvidia-cuda-nvcc``), else on the path; None if nowhere."""
     spec = importlib.util.find_spec("nvidia")
-    for place in spec.submodule_search_locations or () if spec is not None else ():
-        found = sorted(Path(place).glob("*/bin/ptxas*"))
-        if found:
-            return str(found[-1])
-    return shutil.which("ptxas")
+    places = spec.submodule_search_locations or () if spec is not None else ()
+    found = sorted([str(p) for place in places for p in Path(place).glob("*/bin/ptxas*")])
+    if len(found) > 1:
+        found.sort(key=lambda path: [int(n) for n in re.findall(r"V(\d+)\.(\d+)\.(\d+)", _version(path) + "V0.0.0")[0]])
+    return found[-1] if found else shutil.which("ptxas")
 
 
 @cache
 def assembler_version() -> str:
     """The version of the assembler, or '' if there is none."""
     ptxas = find_ptxas()
-    return "" if ptxas is None else subprocess.run([ptxas, "--version"], capture_output=True, text=True).stdout
+    return "" if ptxas is None else _version(ptxas)
+
+
+def _version(ptxas: str) -> str:
+    try:
+        return subprocess.run([ptxas, "--version"], capture_output=True, text=True).stdout
+    except OSError:
+        return ""
 
 
 def unbounded(ptx: str, names: Container[str] | None = None) -> str:
@@ -131,7 +139,7 @@ def compile_cubin(ptx: str, arch: str) -> bytes:
     Raises
     ------
     DeviceError
-        There is no assembler.
+        There is no assembler, or none that can do it.
     """
     return _assembled(ptx, arch)[0]
 
@@ -152,17 +160,24 @@ def _by_ptxas(ptx: str, arch: str) -> tuple[bytes, str]:
     if ptxas is None:
         raise DeviceError(
             "machine code of a GPU needs NVIDIA's assembler ptxas, which is not installed",
-            hint='pip install nvidia-cuda-nvcc (or "funcgrad[cuda]"), or put the bin of a CUDA toolkit on the PATH',
+            hint=f"{GET_PTXAS}, or put the bin of a CUDA toolkit on the PATH",
         )
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
         source.write_text(ptx)
-        done = subprocess.run(
-            [ptxas, "-v", f"-arch={arch}", str(source), "-o", str(target)], capture_output=True, text=True
+        command = [ptxas, "-v", f"-arch={arch}", str(source), "-o", str(target)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+            fault = done.stderr.strip() or "it writes nothing"
+        except OSError as error:
+            fault = str(error)
+        else:
+            if not done.returncode and target.exists():
+                return target.read_bytes(), done.stderr
+        raise DeviceError(
+            f"NVIDIA's assembler {ptxas} does not assemble the kernels of a program for {arch}: {fault[:500]}",
+            hint=f"that of CUDA 12.0 or later does: {GET_PTXAS}",
         )
-        if done.returncode:
-            raise ProgramError(f"ptxas refuses the kernels of a program for {arch}: {done.stderr.strip()}")
-        return target.read_bytes(), done.stderr
 
 
 def parse_report(report: str) -> dict[str, Resources]:
