@@ -34,10 +34,14 @@ LONG = ["programs", "digits", "registry"]
 @pytest.mark.parametrize("sections", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
 def test_the_benchmark_runs_on_the_interpreter(
-    benchmark: Any, tmp_path: Path, sections: list[str], device: str
+    benchmark: Any, tmp_path: Path, sections: list[str], device: str, capsys: Any
 ) -> None:
     out = tmp_path / "a" / "b"
     assert benchmark.main(["--dry-run", "--device", device, "--out", str(out), *sections]) == 0
+    said = capsys.readouterr().out
+    assert ("nothing was compared" in said) == (sections == QUICK) and ("comparisons are right" in said) == (
+        sections == LONG
+    )
     found = json.loads((out / "gpu.json").read_text())
     assert list(found) == sections and all("rows" in s for s in found.values())
     assert "the times mean nothing" in (out / "gpu.md").read_text()
@@ -103,4 +107,4 @@ def test_the_command_of_the_page_runs(tmp_path: Path) -> None:
         cwd=tmp_path, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "all is right" and (tmp_path / "gpu.md").exists()
+    assert done.stdout.splitlines()[-2:] == ["nothing was compared", "see gpu.md"] and (tmp_path / "gpu.md").exists()
