@@ -26,8 +26,9 @@ def device_name(device: Any, what: str) -> str | None:
     name = getattr(device, "name", device)
     found = re.fullmatch(r"(cpu|cuda)(?::([0-9]{1,9}))?", name) if isinstance(name, str) else None
     if found is None or (found[1] == "cpu" and int(found[2] or 0)):
+        hint = "the GPUs of NVIDIA are 'cuda', 'cuda:1' …" if str(device).lower().startswith(("gpu", "nvidia")) else ""
         raise ParameterError(
-            f"{what}: device is 'cpu', 'cuda', 'cuda:1' …, or one of funcgrad.devices(), got {device!r:.40}"
+            f"{what}: device is 'cpu', 'cuda', 'cuda:1' …, or one of funcgrad.devices(), got {device!r:.40}", hint=hint
         )
     return "cpu" if found[1] == "cpu" else f"cuda:{int(found[2] or 0)}"
 

@@ -48,7 +48,9 @@ def named_arch(where: str, arch: str) -> str:
         No architecture that CUDA 13 knows.
     """
     if not isinstance(arch, str) or arch not in [f"sm_{n}" for n in GPUS]:
-        hint = f"sm_ and one of {', '.join(map(str, GPUS))}"
+        digits = re.sub(r"\D", "", str(arch))
+        meant = f"sm_{digits}, in quotes; " if digits.isdigit() and int(digits) in GPUS else ""
+        hint = f"{meant}sm_ and one of {', '.join(map(str, GPUS))}"
         raise ParameterError(f"{where}={arch!r:.40}: no GPU that CUDA 13 compiles for", hint=hint)
     return arch
 
