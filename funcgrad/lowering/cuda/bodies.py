@@ -15,6 +15,7 @@ import numpy as np
 
 from funcgrad.core.ir import Aval, Equation, Literal, Program, Stack, Var
 from funcgrad.lowering.cuda.plan import Choose, Copy, Fill, Hands, Place, Reads, Repeat, Step
+from funcgrad.lowering.cuda.rows import spread
 from funcgrad.lowering.kernels import Control, Schedule
 from funcgrad.lowering.registers.stacks import bytes_of
 from funcgrad.lowering.schedule import schedule
@@ -71,7 +72,7 @@ class _Host:
 
     def _body(self, body: Program, places: dict[Any, Place], targets: Sequence[Place], kept: bool) -> list[Step]:
         """The steps of a body, whose inputs are at `places`; its outputs go to `targets`."""
-        s = schedule(body)
+        s = schedule(spread(body))
         return self.planner.plan(s, places | dict(zip(s.outputs, targets, strict=True)), kept)
 
     def _loop(self, e: Equation, operands: list[Place], results: list[Place]) -> list[Step]:

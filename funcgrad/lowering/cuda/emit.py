@@ -15,6 +15,7 @@ from funcgrad.lowering.cuda.loops import loop_launches
 from funcgrad.lowering.cuda.plan import ALIGNED, Fill, Fresh, Place, Run, Step
 from funcgrad.lowering.cuda.products import as_loop, product_launches
 from funcgrad.lowering.cuda.ptx import FEW, gpu_target
+from funcgrad.lowering.cuda.rows import is_threads, spread
 from funcgrad.lowering.cuda.solves import solve_launches
 from funcgrad.lowering.cuda.sorts import sort_launches
 from funcgrad.lowering.cuda.threads import Launch
@@ -214,7 +215,7 @@ def _calls_out(e: Equation) -> bool:
 
 def _by_host(kernel: Kernel) -> TypeGuard[Control]:
     """Whether the host goes round: a loop or branch whose bodies are kernels."""
-    return isinstance(kernel, Control) and not fits(kernel.equation)
+    return isinstance(kernel, Control) and not fits(kernel.equation) and not is_threads(kernel.equation)
 
 
 def _as_kernel(launch: Launch, roots: list[Any], written: set[Any], begin: list[int]) -> str:
@@ -309,6 +310,7 @@ def emit(program: Program, donated: Sequence[int] = ()) -> Module:
 
     Nothing is written there where a call may fail, or begin again.
     """
+    program = spread(program)
     s = schedule(program)
     kernels = CudaKernels()
     pairs = {r: program.inputs[i] for r, i in zip(s.outputs, donated, strict=False) if i >= 0}

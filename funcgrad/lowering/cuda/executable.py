@@ -25,6 +25,7 @@ from funcgrad.lowering.cost import lines_of
 from funcgrad.lowering.cuda.emit import ALIGNMENT, CudaKernels, Module, emit
 from funcgrad.lowering.cuda.plan import Choose, Device, Repeat, Run, run_module
 from funcgrad.lowering.cuda.ptx import LEVEL, compile_ptx, named_arch, resources
+from funcgrad.lowering.cuda.rows import spread
 from funcgrad.lowering.cuda.stacks import left, sent
 from funcgrad.lowering.dump import dump_program, dump_ptx
 from funcgrad.lowering.executable import failed
@@ -179,7 +180,7 @@ def program_resources(program: Program, arch: str | None = None) -> str:
     arch, flat = shown_arch(arch), simplify(program)
     module = cuda_module(flat)
     taken = resources(ptx_of(module, arch), arch)
-    lines = _lines(module.plan, _made_by(flat))
+    lines = _lines(module.plan, _made_by(spread(flat)))
     head = ["kernel", "registers", "spills B", "stack B", "shared B", "lines"]
     rows = [
         [name, *map(str, (r.registers, r.spills, r.stack, r.shared)), ", ".join(lines.get(name, ()))]
