@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from funcgrad.lowering.simplify import simplify
 from funcgrad.ops.dot import free
 
 Axes = tuple[int, ...]
+Without = tuple[list[int | None], dict[str, Any]]
 INDEX = make_aval((), INT)
 
 
@@ -45,7 +45,7 @@ def _spread(program: Program) -> Program:
         rows = None
         if e.primitive.traits.kind == "loop" and not fits(e):
             try:
-                rows = _Loop(e).equations()
+                rows = _over_rows(e)
             except (Dependent, FuncgradError):
                 rows = None
         equations += rows or [e]
@@ -71,94 +71,66 @@ def is_threads(e: Equation) -> bool:
 # -- one loop
 
 
-class _Loop:
-    """A loop in the making over `k` rows, which its carries have first."""
+def _over_rows(e: Equation) -> list[Equation] | None:
+    """A loop as a loop over its rows, with what is moved before and behind; None if a row is too much for a thread."""
+    p = e.params
+    body, consts, carry = p["body"], p["consts"], p["carry"]
+    if any([isinstance(a.aval, Stack) for a in (*e.inputs, *e.outputs, *body.outputs)]):
+        return None
+    sizes = {v.aval.shape[0] for v in e.outputs[:carry] if v.aval.shape}
+    if len(sizes) != 1 or min(sizes) < 2:
+        return None
+    (k,) = sizes
+    kept = {1 + consts + j: 0 if v.aval.shape else None for j, v in enumerate(e.outputs[:carry])}
+    part = Part(body, k, kept | {0: None})
+    axes = [*kept.values(), *[part.axis_of(a) for a in body.outputs[carry:]]]
+    needed = part.asked([*zip(body.outputs, axes, strict=True), *[(body.inputs[j], d) for j, d in kept.items()]])
+    keys = [(j, axis) for j, v in enumerate(body.inputs) for axis in needed.get(v, ()) if j]
+    row = part.made(needed, keys, axes)
 
-    def __init__(self, e: Equation) -> None:
-        self.e, p = e, e.params
-        self.body, self.consts, self.carry = p["body"], p["consts"], p["carry"]
-        stacks = any([isinstance(a.aval, Stack) for a in (*e.inputs, *e.outputs, *self.body.outputs)])
-        if stacks or any([q.primitive.effects_of(q.params) or can_raise(q) for q in self.body.equations]):
-            raise Dependent
-        shapes = [a.shape for a in self.body.out_avals[: self.carry] if a.shape]
-        sizes = {s[0] for s in shapes}
-        if len(sizes) != 1 or min(sizes) < 2:
-            raise Dependent
-        (self.k,) = sizes
-        self.rows = Rows(self.body, self.k, self.consts, self.carry)
+    # The loop of a row, and the operands that all rows share, or that are rows of something.
+    number, n = Var(INDEX), e.inputs[0]
+    count = Var(n.aval) if isinstance(n, Var) else n
+    items = [(e.inputs[j], axis if axis is None else axis + (j > consts + carry)) for j, axis in keys]
+    inside = [Var(_row_of(a.aval, axis)) for a, axis in items]
+    params = p | {"body": row, "consts": 1 + len([j for j, _ in keys if j <= consts])}
+    loop = _apply(e.primitive, (count, number, *inside), params, e)
+    fixed = [*([(count, n)] if isinstance(n, Var) else [])]
+    fixed += [(v, a) for v, (a, axis) in zip(inside, items, strict=True) if axis is None]
+    own = [(v, a, axis) for v, (a, axis) in zip(inside, items, strict=True) if axis is not None]
+    around = Program((number, *[v for v, _ in fixed], *[v for v, *_ in own]), (loop,), loop.outputs, body.name)
+    out: list[Equation] = []
+    operands = [*[a for _, a in fixed], *[_rows_first(out, a, axis, e) for _, a, axis in own]]
+    params = {"body": around, "consts": len(fixed), "carry": 0, "length": k, "test": False, "reverse": False}
+    rows = _apply(e.primitive, (Literal(np.int64(k), INDEX), *operands), p | params | {"snapshots": 0}, e)
+    if not is_threads(rows):
+        return None
+    out.append(rows)
+    for j, (v, found, axis) in enumerate(zip(e.outputs, rows.outputs, axes, strict=True)):
+        out += _rows_back(v, found, axis, j >= carry, e)
+    return out
 
-    def equations(self) -> list[Equation] | None:
-        """What it is replaced by; None if a row is too much for a thread."""
-        e, rows, carry, p = self.e, self.rows, self.carry, self.e.params
-        axes = [0 if a.aval.shape else None for a in self.body.outputs[:carry]]
-        outputs = [rows.of(a, axis) for a, axis in zip(self.body.outputs, axes, strict=False)]
-        for a in self.body.outputs[carry:]:
-            value, axis = self._row_of_y(a)
-            outputs.append(value)
-            axes.append(axis)
-        every = [(self.consts + 1 + j, axis) for j, axis in enumerate(axes[:carry])]
-        consts = [key for key in rows.inputs if key[0] <= self.consts]
-        keys = [*consts, *every, *[key for key in rows.inputs if key[0] > self.consts + carry]]
-        number = [] if rows.number is None else [rows.number]
-        inputs = (rows.index, *number, *[rows.input(*key) for key in keys])
-        body = Program(inputs, tuple(rows.equations), tuple(outputs), self.body.name)
 
-        # The operands of a row: those that all share, and rows of the others.
-        n = e.inputs[0]
-        operands = [(e.inputs[place], axis, place > self.consts + carry) for place, axis in keys]
-        row = Var(INDEX)
-        inside = [Var(_without(a.aval, axis, x)) if axis is not None else Var(a.aval) for a, axis, x in operands]
-        count = Var(n.aval) if isinstance(n, Var) else n
-        loop = registry["loop"]
-        params = p | {"body": body, "consts": len(number) + len(consts)}
-        results = _apply(loop, (count, *[row] * len(number), *inside), params, e)
-        shared = [(v, a) for v, (a, axis, _) in zip(inside, operands, strict=True) if axis is None]
-        own = [(v, a, axis + x) for v, (a, axis, x) in zip(inside, operands, strict=True) if axis is not None]
-        fixed = [*([(count, n)] if isinstance(n, Var) else []), *shared]
-        around = Program((row, *[v for v, _ in fixed], *[v for v, *_ in own]), (results,), results.outputs, body.name)
-        out: list[Equation] = []
-        turned = [self._turned(out, a, axis) for _, a, axis in own]
-        outer = _apply(
-            loop,
-            (Literal(np.int64(self.k), INDEX), *[a for _, a in fixed], *turned),
-            p | {"body": around, "consts": len(fixed), "carry": 0, "length": self.k, "test": False, "reverse": False,
-                 "snapshots": 0},
-            e,
-        )  # fmt: skip
-        if not is_threads(outer):
-            return None
-        out.append(outer)
-        for j, (v, found, axis) in enumerate(zip(e.outputs, outer.outputs, axes, strict=True)):
-            out += self._back(v, found, axis, j >= carry)
-        return out
+def _rows_first(out: list[Equation], a: Atom, axis: int, e: Equation) -> Atom:
+    """An operand with its rows first."""
+    if isinstance(a, Literal):
+        return Literal(a.value, make_aval((a.aval.shape[axis], *_less(a.aval.shape, axis)), a.aval.dtype))
+    if axis == 0:
+        return a
+    out.append(_apply(registry["transpose"], (a,), {"axes": (axis, *_less(range(a.aval.ndim), axis))}, e))
+    return out[-1].outputs[0]
 
-    def _row_of_y(self, a: Atom) -> tuple[Atom, int | None]:
-        """A row of what a trip hands out, and along which axis the rows are."""
-        for axis in [*[d for d, n in enumerate(a.aval.shape) if n == self.k], None]:
-            with suppress(Dependent):
-                return self.rows.of(a, axis), axis
-        raise Dependent
 
-    def _turned(self, out: list[Equation], a: Atom, axis: int) -> Atom:
-        """An operand with its rows first."""
-        if isinstance(a, Literal) or axis == 0:
-            return a if not isinstance(a, Literal) else Literal(a.value, _first(a.aval, axis))
-        order = (axis, *[i for i in range(a.aval.ndim) if i != axis])
-        out.append(_apply(registry["transpose"], (a,), {"axes": order}, self.e))
-        return out[-1].outputs[0]
-
-    def _back(self, v: Var, found: Var, axis: int | None, is_y: bool) -> list[Equation]:
-        """Result `v` from its rows."""
-        if axis is None:  # all rows have the same
-            shape = found.aval.shape
-            box = {"start": (0,) * len(shape), "stop": (1, *shape[1:]), "step": (1,) * len(shape)}
-            one = _apply(registry["slice"], (found,), box, self.e)
-            return [one, Equation(registry["reshape"], one.outputs, {"shape": shape[1:]}, (v,), self.e.source)]
-        if not is_y:
-            return [Equation(registry["reshape"], (found,), {"shape": v.aval.shape}, (v,), self.e.source)]
-        rest = [*range(2, found.aval.ndim)]
-        order = (1, *rest[:axis], 0, *rest[axis:])
-        return [Equation(registry["transpose"], (found,), {"axes": order}, (v,), self.e.source)]
+def _rows_back(v: Var, found: Var, axis: int | None, is_y: bool, e: Equation) -> list[Equation]:
+    """Result `v` from its rows."""
+    if axis is None:  # all rows have the same
+        shape = found.aval.shape
+        box = {"start": (0,) * len(shape), "stop": (1, *shape[1:]), "step": (1,) * len(shape)}
+        one = _apply(registry["slice"], (found,), box, e)
+        return [one, Equation(registry["reshape"], one.outputs, {"shape": shape[1:]}, (v,), e.source)]
+    at = axis + is_y  # the trips come first
+    order = (*range(1, at + 1), 0, *range(at + 1, found.aval.ndim))
+    return [Equation(registry["transpose"], (found,), {"axes": order}, (v,), e.source)]
 
 
 def _apply(primitive: Any, inputs: Sequence[Atom], params: dict[str, Any], like: Equation) -> Equation:
@@ -167,13 +139,8 @@ def _apply(primitive: Any, inputs: Sequence[Atom], params: dict[str, Any], like:
     return Equation(primitive, tuple(inputs), params, tuple([Var(a) for a in avals]), like.source)
 
 
-def _without(aval: Aval, axis: int, x: bool) -> Aval:
-    """The type of a row; of x, whose first axis is that of the trips."""
-    return make_aval(_less(aval.shape, axis + x), aval.dtype)
-
-
-def _first(aval: Aval, axis: int) -> Aval:
-    return make_aval((aval.shape[axis], *_less(aval.shape, axis)), aval.dtype)
+def _row_of(aval: Aval, axis: int | None) -> Aval:
+    return aval if axis is None else make_aval(_less(aval.shape, axis), aval.dtype)
 
 
 def _less(items: Sequence[Any], axis: int) -> tuple[Any, ...]:
@@ -182,100 +149,90 @@ def _less(items: Sequence[Any], axis: int) -> tuple[Any, ...]:
 
 # -- its body
 
+Asked = dict[Any, dict[int | None, None]]
+"""Values, and the axes without which they are asked for; None: as all rows share them."""
 
-@dataclass
-class Rows:
-    """The body of a loop for one row, as it is asked for.
 
-    Attributes
-    ----------
-    inputs
-        By number and axis (None: what all rows share) of an input of the body: that of the body of a row.
-    number
-        The number of the row, if it is needed.
-    """
+class Part:
+    """A body for one of `k` rows. Inputs of the `fixed` numbers have their rows along these axes, others along any."""
 
-    body: Program
-    k: int
-    consts: int
-    carry: int
-
-    def __post_init__(self) -> None:
-        self.place = {v: j for j, v in enumerate(self.body.inputs)}
-        self.maker = {v: e for e in self.body.equations for v in e.outputs}
-        self.inputs: dict[tuple[int, int | None], Var] = {}
-        self.index = Var(self.body.inputs[0].aval)
-        self.number: Var | None = None
-        self.equations: list[Equation] = []
-        self.found: dict[tuple[Any, int | None], Atom] = {}
-
-    def of(self, a: Atom, axis: int | None) -> Atom:
-        """A value without that axis, of one row; or, if there is none, as all rows share it."""
-        key = (a, axis)
-        if key not in self.found:
-            if axis is not None and a.aval.shape[axis] != self.k:
-                raise Dependent
-            self.found[key] = self._of(a, axis)
-        return self.found[key]
-
-    def _of(self, a: Atom, axis: int | None) -> Atom:
-        if isinstance(a, Literal):
-            return a if axis is None else Literal(a.value, make_aval(_less(a.aval.shape, axis), a.aval.dtype))
-        if a in self.place:
-            return self.input(self.place[a], axis)
-        e = self.maker[a]
-        if axis is None:
-            if _rule(e) not in RULES:
-                raise Dependent
-            made = _apply(e.primitive, [self.of(x, None) for x in e.inputs], e.params, e)
-        else:
-            made = self._without(e, axis)
-        self.equations.append(made)
-        for v, new in zip(e.outputs, made.outputs, strict=True):
-            self.found[v, axis] = new
-        return self.found[a, axis]
-
-    def input(self, number: int, axis: int | None) -> Var:
-        """An input of the body: constants and x with rows along any axis or none, carries along the first, if any."""
-        if number == 0:
-            if axis is not None:
-                raise Dependent
-            return self.index
-        aval = self.body.inputs[number].aval
-        if self.consts < number <= self.consts + self.carry and (axis == 0) != bool(aval.shape):
+    def __init__(self, body: Program, k: int, fixed: dict[int, int | None]) -> None:
+        self.body, self.k, self.fixed = body, k, fixed
+        self.place = {v: j for j, v in enumerate(body.inputs)}
+        if any([e.primitive.effects_of(e.params) or can_raise(e) for e in body.equations]):
             raise Dependent
-        if (number, axis) not in self.inputs:
-            row = aval if axis is None else make_aval(_less(aval.shape, axis), aval.dtype)
-            self.inputs[number, axis] = Var(row)
-        return self.inputs[number, axis]
 
-    def _without(self, e: Equation, axis: int) -> Equation:
-        rule = _rule(e)
-        if rule == "iota" and e.params["axis"] == axis:
-            return self._numbered(e)
-        if rule not in RULES:
-            raise Dependent
-        axes, changed = RULES[rule](e, axis)
-        inputs = [self.of(x, d) for x, d in zip(e.inputs, axes, strict=True)]
-        return _apply(e.primitive, inputs, e.params | changed, e)
+    def axis_of(self, a: Atom) -> int | None:
+        """An axis of a value along which its rows are independent; None if all rows have the same."""
+        for axis in [*[d for d, n in enumerate(a.aval.shape) if n == self.k], None]:
+            with suppress(Dependent):
+                self.asked([(a, axis)])
+                return axis
+        raise Dependent
 
-    def _numbered(self, e: Equation) -> Equation:
-        """Counting along the rows: the number of the row."""
-        if self.number is None:
-            self.number = Var(INDEX)
-        cast = _apply(registry["convert"], (self.number,), {"dtype": e.params["dtype"], "weak": False}, e)
-        self.equations.append(cast)
-        shape = _less(e.params["shape"], e.params["axis"])
-        return _apply(registry["broadcast"], cast.outputs, {"shape": shape, "axes": ()}, e)
+    def asked(self, wanted: Sequence[tuple[Atom, int | None]]) -> Asked:
+        """All that is needed for that, from the results back to the inputs."""
+        asked: Asked = {}
+
+        def ask(a: Atom, axis: int | None) -> None:
+            j = self.place.get(a, -1) if isinstance(a, Var) else -1
+            if (axis is not None and a.aval.shape[axis] != self.k) or self.fixed.get(j, axis) != axis:
+                raise Dependent
+            asked.setdefault(a, {})[axis] = None
+
+        for a, axis in wanted:
+            ask(a, axis)
+        for e in reversed(self.body.equations):
+            for axis in asked.get(e.outputs[0], ()):
+                axes, _ = _operands(e, axis)
+                for a, d in zip(e.inputs, axes, strict=True):
+                    ask(a, d)
+        return asked
+
+    def made(self, asked: Asked, keys: Sequence[tuple[int, int | None]], axes: Sequence[int | None]) -> Program:
+        """The body of a row: of the trip, the number of the row, and the inputs with these numbers and axes."""
+        index, number = Var(INDEX), Var(INDEX)
+        env: dict[tuple[Any, int | None], Atom] = {(self.body.inputs[0], None): index}
+        env |= {(self.body.inputs[j], axis): Var(_row_of(self.body.inputs[j].aval, axis)) for j, axis in keys}
+        equations: list[Equation] = []
+
+        def atom(a: Atom, axis: int | None) -> Atom:
+            return Literal(a.value, _row_of(a.aval, axis)) if isinstance(a, Literal) else env[a, axis]
+
+        for e in self.body.equations:
+            for axis in asked.get(e.outputs[0], ()):
+                if _counts_rows(e, axis):
+                    dtype, shape = e.params["dtype"], _less(e.params["shape"], e.params["axis"])
+                    equations.append(_apply(registry["convert"], (number,), {"dtype": dtype, "weak": False}, e))
+                    primitive, inputs, params = (
+                        registry["broadcast"],
+                        equations[-1].outputs,
+                        {"shape": shape, "axes": ()},
+                    )
+                else:
+                    places, changed = _operands(e, axis)
+                    primitive, params = e.primitive, e.params | changed
+                    inputs = tuple([atom(a, d) for a, d in zip(e.inputs, places, strict=True)])
+                equations.append(_apply(primitive, inputs, params, e))
+                env[e.outputs[0], axis] = equations[-1].outputs[0]
+        outputs = tuple([atom(a, axis) for a, axis in zip(self.body.outputs, axes, strict=True)])
+        inputs = (index, number, *[env[self.body.inputs[j], axis] for j, axis in keys])
+        return Program(inputs, tuple(equations), outputs, self.body.name)
+
+
+def _counts_rows(e: Equation, axis: int | None) -> bool:
+    return e.primitive.traits.kind == "iota" and e.params["axis"] == axis
+
+
+def _operands(e: Equation, axis: int | None) -> Without:
+    """The axes without which the operands are needed for a result without that axis, and parameters that change."""
+    rule = RULES.get(e.primitive.name) or RULES.get(e.primitive.traits.kind)
+    if rule is None or len(e.outputs) != 1:
+        raise Dependent
+    return ([None] * len(e.inputs), {}) if axis is None else ([], {}) if _counts_rows(e, axis) else rule(e, axis)
 
 
 # -- operations without one of the axes of their results: which axes of the operands that is, and parameters
-
-Without = tuple[list[int | None], dict[str, Any]]
-
-
-def _rule(e: Equation) -> str:
-    return e.primitive.name if e.primitive.name in RULES else e.primitive.traits.kind
 
 
 def _lower(axes: Sequence[int], gone: int) -> Axes:
