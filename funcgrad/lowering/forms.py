@@ -27,7 +27,7 @@ def form_of_slots(e: Equation, inside: Form) -> bool:
         return False
     kind = e.primitive.traits.kind
     if kind in CONTROL:
-        return fits(e) or fits_in_kernels(e, inside)
+        return fits(e) or (kind in ("loop", "branch") and fits_in_kernels(e, inside))
     if kind == "elementwise":
         return e.primitive.emit is not None
     if kind in ("reduce", "argreduce"):

@@ -10,6 +10,7 @@ import difflib
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from funcgrad.lowering.cuda import ptx
 from funcgrad.lowering.cuda.executable import cuda_module, ptx_of
 from funcgrad.lowering.cuda.ptx import FEW, find_ptxas, resources
 from funcgrad.lowering.simplify import simplify
-from tests.cuda.representative import FUSED, KERNELS, F
+from tests.cuda.against_cpu import compared
+from tests.cuda.representative import FUSED, KERNELS, F, adam
 from tests.cuda.resources import GOLDEN, HEAD, compiled_for_all, main, table, texts, title
 from tests.cuda.test_registry import ELEMENTWISE, OPS, SMOOTH, applied, arity
 from tests.ops.samples import SAMPLES
@@ -120,6 +122,67 @@ def test_elementwise_kernels_take_few_registers(name: str) -> None:
         for arch, text in compiled_for_all(f, args).items():
             r = resources(text, arch)["k0"]
             assert r.spills == r.stack == 0 and (r.registers <= FEW or {name, what} & MORE), (what, arch, r)
+
+
+def series(x: Any, n: int = 50) -> Any:
+    return sum([np.sin(x * k) / k for k in range(1, n)])
+
+
+def eliminated(x: Any) -> Any:
+    """Inverses of 4 x 4 matrices, written out."""
+    a = [[x[..., i, j] for j in range(4)] for i in range(4)]
+    for k in range(4):
+        a[k] = [v / a[k][k] for v in a[k]]
+        for i in {*range(4)} - {k}:
+            a[i] = [u - a[i][k] * w for u, w in zip(a[i], a[k], strict=True)]
+    return np.stack([np.stack(r, -1) for r in a], -2)
+
+
+def crossed(x: Any, n: int = 80) -> Any:
+    """Results that need pairs of values which lie far apart."""
+    ys = [np.sqrt(x + k) for k in range(n)]
+    return [a * b for a, b in zip(ys, reversed(ys), strict=True)]
+
+
+N = 1032
+P = np.linspace(0.1, 3.0, N)
+MANY: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "sines": (lambda x: [np.sin(x * k) for k in range(32)], (P,)),
+    "sines, f32": (lambda x: [np.sin(x * F(k)) for k in range(8)], (P.astype(F),)),
+    "exponentials": (lambda x: [np.exp(x * k) for k in range(32)], (P,)),
+    "quotients": (lambda x: [(x * k + 1) / (x + k) for k in range(32)], (P,)),
+    "a series": (series, (P,)),
+    "its gradient": (fg.grad(lambda x: np.sum(series(x, 20))), (P,)),
+    "sums": (lambda x: [np.sum(x * k) for k in range(64)], (P,)),
+    "sums of sines": (lambda x: [np.sum(np.sin(x * k)) for k in range(16)], (P,)),
+    "sums and values": (lambda x: [*[np.sum(x * k) for k in range(20)], np.sin(x), x * 2.0], (P,)),
+    "sums of columns": (lambda x: [np.sum(x * k, axis=0) for k in range(24)], (P.reshape(-1, 24),)),
+    "Adam of 12 leaves": (
+        lambda *x: [adam(*x[k::12]) for k in range(12)],
+        tuple([P.astype(F) + F(k) for k in range(48)]),
+    ),
+    "elimination": (eliminated, (np.eye(4) + 0.1 * P[:512].reshape(-1, 4, 4),)),
+    "far apart": (crossed, (P,)),
+    "far apart, f32": (crossed, (P.astype(F),)),
+}
+"""Fused bodies that hold so much that registers run out, if it is not arranged well."""
+
+
+@needs_ptxas
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", MANY)
+def test_no_kernel_of_much_spills(name: str) -> None:
+    f, args = MANY[name]
+    for arch, text in compiled_for_all(f, args).items():
+        for k, r in resources(text, arch).items():
+            assert r.spills == r.stack == 0, (arch, k, r)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", MANY)
+def test_values_of_kernels_of_much(name: str) -> None:
+    f, args = MANY[name]
+    compared(f, args, scale=1e3)
 
 
 @needs_ptxas
