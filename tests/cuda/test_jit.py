@@ -407,6 +407,22 @@ def test_results_lie_in_donated_arrays_where_they_can(name: str, n: int) -> None
     same(fg.jit(swap, device="cuda", donate_argnums=(0, 1))(w, there), swap(values, g))
 
 
+ALL_AT_ONCE = {
+    "many sums": lambda w, v: (w * 2.0, [np.sum(w * k) for k in range(64)], w + v),
+    "read by others": lambda w, v: (v + w, w * v, w - v, np.sin(w)),
+    "exchanged": lambda w, v: (v, w, v + w),
+    "read late": lambda w, v: (w + 1.0, v * w, np.sum(w)),
+}
+
+
+@pytest.mark.parametrize("donated", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("name", ALL_AT_ONCE)
+def test_what_a_kernel_reads_is_read_before_it_is_overwritten(name: str, donated: tuple[int, ...]) -> None:
+    """Results are stored as early as they can be, sums are shared out between kernels: not so that this matters."""
+    f, args = ALL_AT_ONCE[name], (np.linspace(0.0, 1.0, 1032), np.linspace(1.0, 3.0, 1032))
+    same(fg.jit(f, device="cuda", donate_argnums=donated)(*fg.device_put(args, "cuda")), f(*args))
+
+
 def test_no_memory_is_needed_for_a_result_in_a_donated_array(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     step = fg.jit(lambda p, g: [a - 0.5 * b for a, b in zip(p, g, strict=True)], device="cuda", donate_argnums=0)
     p, g = fg.device_put(([X, W], [X * 2, W * 2]), "cuda")
