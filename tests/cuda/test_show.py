@@ -97,14 +97,14 @@ def test_the_table_of_resources_has_every_kernel_and_the_users_lines() -> None:
         return lax.fori_loop(0, 3, lambda i, c: c @ y, x[:, :8]), np.sum(x, axis=1)
 
     table = fg.show(f, X, stage="cubin", arch="sm_90").splitlines()
-    assert table[0].split() == ["kernel", "registers", "spills", "B", "stack", "B", "shared", "B", "lines"]
+    assert table[0] == "kernel  blocks  threads  registers  spills B  stack B  shared B  lines"
     rows = {row.split()[0]: row.split() for row in table[1:]}
     assert list(rows) == [f"k{i}" for i in range(len(rows))]
     for row in rows.values():
-        registers, spills, stack, shared = map(int, row[1:5])
-        assert 0 < registers < 256 and spills == stack == 0 and 0 <= shared <= 48 * 1024
-        assert row[5].startswith("test_show.py:")
-    lines = {line.strip(",") for row in rows.values() for line in row[5:]}
+        blocks, threads, registers, spills, stack, shared = map(int, row[1:7])
+        assert blocks > 0 and threads == 256 and 0 < registers < 256 and spills == stack == 0 and 0 <= shared <= 48 * 1024
+        assert row[7].startswith("test_show.py:")
+    lines = {line.strip(",") for row in rows.values() for line in row[7:]}
     first = f.__code__.co_firstlineno
     assert lines == {f"test_show.py:{first + 1}", f"test_show.py:{first + 2}"}
 

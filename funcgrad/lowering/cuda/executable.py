@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -180,14 +180,16 @@ def program_resources(program: Program, arch: str | None = None) -> str:
     arch, flat = shown_arch(arch), simplify(program)
     module = cuda_module(flat)
     taken = resources(ptx_of(module, arch), arch)
-    lines = _lines(module.plan, _made_by(spread(flat)))
-    head = ["kernel", "registers", "spills B", "stack B", "shared B", "lines"]
-    rows = [
-        [name, *map(str, (r.registers, r.spills, r.stack, r.shared)), ", ".join(lines.get(name, ()))]
-        for name, r in sorted(taken.items(), key=lambda item: (len(item[0]), item[0]))
-    ]
+    made_by, runs = _made_by(spread(flat)), list(_runs(module.plan))
+    head = ["kernel", "blocks", "threads", "registers", "spills B", "stack B", "shared B", "lines"]
+    rows = []
+    for name, r in sorted(taken.items(), key=lambda item: (len(item[0]), item[0])):
+        mine = [s for s in runs if s.name == name]
+        grid = [max([s.blocks for s in mine], default=1), max([s.threads for s in mine], default=1)]
+        lines = dict.fromkeys([line for s in mine for line in lines_of(s.kernel, made_by)])
+        rows.append([name, *map(str, (*grid, r.registers, r.spills, r.stack, r.shared)), ", ".join(lines)])
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    sides = [str.ljust, *[str.rjust] * 4, str.ljust]
+    sides = [str.ljust, *[str.rjust] * 6, str.ljust]
     return "\n".join(
         ["  ".join([f(x, w) for f, x, w in zip(sides, r, widths, strict=True)]).rstrip() for r in [head, *rows]]
     )
@@ -202,17 +204,13 @@ def _made_by(program: Program) -> dict[Any, Equation]:
     return found
 
 
-def _lines(steps: Sequence[Any], made_by: dict[Any, Equation]) -> dict[str, list[str]]:
-    """The user's lines of each kernel."""
-    found: dict[str, dict[str, None]] = {}
+def _runs(steps: Sequence[Any]) -> Iterator[Run]:
+    """The launches of a plan, also those in loops and branches."""
     for s in steps:
         if isinstance(s, Run):
-            found.setdefault(s.name, {}).update(dict.fromkeys(lines_of(s.kernel, made_by)))
-        inner = s.branches if isinstance(s, Choose) else (s.steps,) if isinstance(s, Repeat) else ()
-        for part in inner:
-            for name, lines in _lines(part, made_by).items():
-                found.setdefault(name, {}).update(dict.fromkeys(lines))
-    return {name: list(lines) for name, lines in found.items()}
+            yield s
+        for part in s.branches if isinstance(s, Choose) else (s.steps,) if isinstance(s, Repeat) else ():
+            yield from _runs(part)
 
 
 # -- by device
