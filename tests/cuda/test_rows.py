@@ -74,6 +74,13 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
         fg.vmap(times(3, lambda i, x: np.pad(np.concatenate([x[::-1], x[:1]])[1:3], (0, 1)).reshape(3, 1).T[0])),
         (X3,), 1,
     ),
+    "loops inside": (
+        fg.vmap(times(3, lambda i, x: lax.fori_loop(0, 2 + i, lambda j, y: np.sin(y) + x * j, x))), (X,), 1,
+    ),
+    "scans inside": (fg.vmap(times(3, lambda i, x: np.sum(recurrent(x, np.outer(x, x))[1][1], 0))), (X3,), 1),
+    "a loop inside that rows share": (
+        fg.vmap(times(3, lambda i, x: x * 0.9 + lax.fori_loop(0, i, lambda j, s: s + j, 0.0))), (X,), 1,
+    ),
     "reductions": (fg.vmap(times(3, lambda i, x: x / np.max(np.abs(x)) + np.sum(x) - np.mean(x))), (X3,), 1),
 }  # fmt: skip
 
@@ -94,7 +101,7 @@ TOGETHER: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a matrix as large": (lambda x, w: times(3, lambda i, x: np.tanh(x @ w))(x), (X3[:, :1] @ X3[:, :1].T,) * 2),
     "rows that are large": (times(3, lambda i, x: np.sin(x)), (rng.normal(size=(5, 40)),)),
     "sorted": (fg.vmap(times(2, lambda i, x: np.sort(x) * 0.5)), (X3,)),
-    "loops inside": (fg.vmap(times(3, lambda i, x: lax.fori_loop(0, 2, lambda j, y: np.sin(y) + x, x))), (X,)),
+    "a loop of all rows inside": (times(3, lambda i, x: times(2, lambda j, y: y - np.mean(y))(x)), (X,)),
     "an index that is checked": (lambda x, t: times(3, lambda i, x: x + t[i])(x), (X, X[:3])),
 }  # fmt: skip
 

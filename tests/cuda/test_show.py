@@ -102,7 +102,9 @@ def test_the_table_of_resources_has_every_kernel_and_the_users_lines() -> None:
     assert list(rows) == [f"k{i}" for i in range(len(rows))]
     for row in rows.values():
         blocks, threads, registers, spills, stack, shared = map(int, row[1:7])
-        assert blocks > 0 and threads == 256 and 0 < registers < 256 and spills == stack == 0 and 0 <= shared <= 48 * 1024
+        assert (
+            blocks > 0 and threads == 256 and 0 < registers < 256 and spills == stack == 0 and 0 <= shared <= 48 * 1024
+        )
         assert row[7].startswith("test_show.py:")
     lines = {line.strip(",") for row in rows.values() for line in row[7:]}
     first = f.__code__.co_firstlineno

@@ -21,7 +21,7 @@ from funcgrad.base.errors import FuncgradError
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Stack, Var, can_raise, make_aval
 from funcgrad.core.primitive import registry
 from funcgrad.lowering.registers.cells import is_small
-from funcgrad.lowering.registers.kinds import fits
+from funcgrad.lowering.registers.kinds import fits, fits_apart
 from funcgrad.lowering.simplify import simplify
 from funcgrad.ops.dot import free
 
@@ -55,50 +55,77 @@ def _spread(program: Program) -> Program:
 
 
 def is_threads(e: Equation) -> bool:
-    """Whether an equation is a loop over rows as `spread` makes it: its body is one loop, of which each row fits."""
+    """Whether an equation is a loop over rows as `spread` makes it: its body ends with one loop, and a row fits."""
     p = e.params
     if e.primitive.traits.kind != "loop" or p["carry"] or p["test"] or not isinstance(e.inputs[0], Literal):
         return False
     body = p["body"]
-    if len(body.equations) != 1 or body.equations[0].primitive.traits.kind != "loop" or (p["length"] or 0) < 2:
+    if (p["length"] or 0) < 2 or not body.equations or body.equations[-1].primitive.traits.kind != "loop":
         return False
-    (inner,) = body.equations
-    stacks = any([isinstance(a.aval, Stack) for a in (*e.inputs, *inner.inputs, *inner.outputs)])
+    inner = body.equations[-1]
+    if any([isinstance(a.aval, Stack) for a in (*e.inputs, *inner.inputs, *inner.outputs)]):
+        return False
+    large = [a for a in body.outputs if not is_small(a.aval)]
     small = all([is_small(v.aval) for v in inner.outputs[: inner.params["carry"]]])
-    return not stacks and body.outputs == inner.outputs and small and fits(inner)
+    return small and {*large} <= {*inner.outputs} and len({*large}) == len(large) and fits_apart(body) and fits(inner)
+
+
+def before(body: Program, inner: Equation) -> Program:
+    """What a row computes before its loop: the operands of that, and results that do not come from it."""
+    wanted = [a for a in (*inner.inputs, *body.outputs) if isinstance(a, Var) and a not in inner.outputs]
+    return Program(body.inputs, body.equations[:-1], tuple(dict.fromkeys(wanted)), body.name)
 
 
 # -- one loop
 
 
+class RowLoop:
+    """What a row does in a loop over `k` rows: carries that are arrays have them first.
+
+    Attributes
+    ----------
+    axes
+        For each result the axis of the rows; None: all rows have the same.
+    operands
+        What the loop of a row is given beside the numbers of trips and of the row, and the axis of the rows in that.
+    """
+
+    def __init__(self, e: Equation, k: int) -> None:
+        self.e = e
+        body, self.consts, carry = e.params["body"], e.params["consts"], e.params["carry"]
+        kept = {1 + self.consts + j: 0 if v.aval.shape else None for j, v in enumerate(e.outputs[:carry])}
+        self.part = Part(body, k, kept | {0: None})
+        self.elems = [*kept.values(), *[self.part.axis_of(a) for a in body.outputs[carry:]]]
+        carries = [(body.inputs[j], axis) for j, axis in kept.items()]
+        self.asked = self.part.asked([*zip(body.outputs, self.elems, strict=True), *carries])
+        self.keys = [(j, axis) for j, v in enumerate(body.inputs) for axis in self.asked.get(v, ()) if j]
+        after = self.consts + carry  # the elements of what lies behind have an axis of trips before them
+        self.operands = [(e.inputs[j], axis if axis is None else axis + (j > after)) for j, axis in self.keys]
+        self.axes = [axis if axis is None else axis + (j >= carry) for j, axis in enumerate(self.elems)]
+
+    def equation(self, n: Atom, number: Atom, operands: Sequence[Atom]) -> Equation:
+        """The loop of a row."""
+        body = self.part.made(self.asked, self.keys, self.elems)
+        params = {"body": body, "consts": 1 + len([j for j, _ in self.keys if j <= self.consts])}
+        return _apply(self.e.primitive, (n, number, *operands), self.e.params | params, self.e)
+
+
 def _over_rows(e: Equation) -> list[Equation] | None:
     """A loop as a loop over its rows, with what is moved before and behind; None if a row is too much for a thread."""
     p = e.params
-    body, consts, carry = p["body"], p["consts"], p["carry"]
-    if any([isinstance(a.aval, Stack) for a in (*e.inputs, *e.outputs, *body.outputs)]):
-        return None
-    sizes = {v.aval.shape[0] for v in e.outputs[:carry] if v.aval.shape}
+    stacks = any([isinstance(a.aval, Stack) for a in (*e.inputs, *e.outputs)])
+    sizes = set() if stacks else {v.aval.shape[0] for v in e.outputs[: p["carry"]] if v.aval.shape}
     if len(sizes) != 1 or min(sizes) < 2:
         return None
     (k,) = sizes
-    kept = {1 + consts + j: 0 if v.aval.shape else None for j, v in enumerate(e.outputs[:carry])}
-    part = Part(body, k, kept | {0: None})
-    axes = [*kept.values(), *[part.axis_of(a) for a in body.outputs[carry:]]]
-    needed = part.asked([*zip(body.outputs, axes, strict=True), *[(body.inputs[j], d) for j, d in kept.items()]])
-    keys = [(j, axis) for j, v in enumerate(body.inputs) for axis in needed.get(v, ()) if j]
-    row = part.made(needed, keys, axes)
-
-    # The loop of a row, and the operands that all rows share, or that are rows of something.
+    r = RowLoop(e, k)
     number, n = Var(INDEX), e.inputs[0]
     count = Var(n.aval) if isinstance(n, Var) else n
-    items = [(e.inputs[j], axis if axis is None else axis + (j > consts + carry)) for j, axis in keys]
-    inside = [Var(_row_of(a.aval, axis)) for a, axis in items]
-    params = p | {"body": row, "consts": 1 + len([j for j, _ in keys if j <= consts])}
-    loop = _apply(e.primitive, (count, number, *inside), params, e)
-    fixed = [*([(count, n)] if isinstance(n, Var) else [])]
-    fixed += [(v, a) for v, (a, axis) in zip(inside, items, strict=True) if axis is None]
-    own = [(v, a, axis) for v, (a, axis) in zip(inside, items, strict=True) if axis is not None]
-    around = Program((number, *[v for v, _ in fixed], *[v for v, *_ in own]), (loop,), loop.outputs, body.name)
+    items = [(Var(_row_of(a.aval, axis)), a, axis) for a, axis in r.operands]
+    loop = r.equation(count, number, [v for v, *_ in items])
+    fixed = [*([(count, n)] if isinstance(n, Var) else []), *[(v, a) for v, a, axis in items if axis is None]]
+    own = [(v, a, axis) for v, a, axis in items if axis is not None]
+    around = Program((number, *[v for v, _ in fixed], *[v for v, *_ in own]), (loop,), loop.outputs, p["body"].name)
     out: list[Equation] = []
     operands = [*[a for _, a in fixed], *[_rows_first(out, a, axis, e) for _, a, axis in own]]
     params = {"body": around, "consts": len(fixed), "carry": 0, "length": k, "test": False, "reverse": False}
@@ -106,8 +133,8 @@ def _over_rows(e: Equation) -> list[Equation] | None:
     if not is_threads(rows):
         return None
     out.append(rows)
-    for j, (v, found, axis) in enumerate(zip(e.outputs, rows.outputs, axes, strict=True)):
-        out += _rows_back(v, found, axis, j >= carry, e)
+    for v, found, axis in zip(e.outputs, rows.outputs, r.axes, strict=True):
+        out += _rows_back(v, found, axis, e)
     return out
 
 
@@ -121,15 +148,14 @@ def _rows_first(out: list[Equation], a: Atom, axis: int, e: Equation) -> Atom:
     return out[-1].outputs[0]
 
 
-def _rows_back(v: Var, found: Var, axis: int | None, is_y: bool, e: Equation) -> list[Equation]:
+def _rows_back(v: Var, found: Var, axis: int | None, e: Equation) -> list[Equation]:
     """Result `v` from its rows."""
     if axis is None:  # all rows have the same
         shape = found.aval.shape
         box = {"start": (0,) * len(shape), "stop": (1, *shape[1:]), "step": (1,) * len(shape)}
         one = _apply(registry["slice"], (found,), box, e)
         return [one, Equation(registry["reshape"], one.outputs, {"shape": shape[1:]}, (v,), e.source)]
-    at = axis + is_y  # the trips come first
-    order = (*range(1, at + 1), 0, *range(at + 1, found.aval.ndim))
+    order = (*range(1, axis + 1), 0, *range(axis + 1, found.aval.ndim))
     return [Equation(registry["transpose"], (found,), {"axes": order}, (v,), e.source)]
 
 
@@ -159,7 +185,10 @@ class Part:
     def __init__(self, body: Program, k: int, fixed: dict[int, int | None]) -> None:
         self.body, self.k, self.fixed = body, k, fixed
         self.place = {v: j for j, v in enumerate(body.inputs)}
-        if any([e.primitive.effects_of(e.params) or can_raise(e) for e in body.equations]):
+        self.loops: dict[int, RowLoop] = {}
+        values = [a for e in body.equations for a in (*e.inputs, *e.outputs)]
+        stacks = any([isinstance(a.aval, Stack) for a in (*values, *body.inputs, *body.outputs)])
+        if stacks or any([e.primitive.effects_of(e.params) or can_raise(e) for e in body.equations]):
             raise Dependent
 
     def axis_of(self, a: Atom) -> int | None:
@@ -183,11 +212,19 @@ class Part:
         for a, axis in wanted:
             ask(a, axis)
         for e in reversed(self.body.equations):
-            for axis in asked.get(e.outputs[0], ()):
-                axes, _ = _operands(e, axis)
-                for a, d in zip(e.inputs, axes, strict=True):
-                    ask(a, d)
+            for a, axis in self._needed(e, {v: asked[v] for v in e.outputs if v in asked}):
+                ask(a, axis)
         return asked
+
+    def _needed(self, e: Equation, asked: Asked) -> list[tuple[Atom, int | None]]:
+        """The operands of an equation, as its results are asked for."""
+        if _has_rows(e, asked):
+            row = self.loops.get(id(e)) or self.loops.setdefault(id(e), RowLoop(e, self.k))
+            if any([{*asked.get(v, ())} - {axis} for v, axis in zip(e.outputs, row.axes, strict=True)]):
+                raise Dependent
+            return [(e.inputs[0], None), *row.operands]
+        axes = dict.fromkeys([axis for some in asked.values() for axis in some])
+        return [pair for axis in axes for pair in zip(e.inputs, _operands(e, axis)[0], strict=True)]
 
     def made(self, asked: Asked, keys: Sequence[tuple[int, int | None]], axes: Sequence[int | None]) -> Program:
         """The body of a row: of the trip, the number of the row, and the inputs with these numbers and axes."""
@@ -200,7 +237,14 @@ class Part:
             return Literal(a.value, _row_of(a.aval, axis)) if isinstance(a, Literal) else env[a, axis]
 
         for e in self.body.equations:
-            for axis in asked.get(e.outputs[0], ()):
+            wanted = {v: asked[v] for v in e.outputs if v in asked}
+            if _has_rows(e, wanted):
+                row = self.loops[id(e)]
+                made = row.equation(atom(e.inputs[0], None), number, [atom(a, d) for a, d in row.operands])
+                equations.append(made)
+                env |= {(v, d): new for v, d, new in zip(e.outputs, row.axes, made.outputs, strict=True)}
+                continue
+            for axis in dict.fromkeys([axis for some in wanted.values() for axis in some]):
                 if _counts_rows(e, axis):
                     dtype, shape = e.params["dtype"], _less(e.params["shape"], e.params["axis"])
                     equations.append(_apply(registry["convert"], (number,), {"dtype": dtype, "weak": False}, e))
@@ -214,10 +258,15 @@ class Part:
                     primitive, params = e.primitive, e.params | changed
                     inputs = tuple([atom(a, d) for a, d in zip(e.inputs, places, strict=True)])
                 equations.append(_apply(primitive, inputs, params, e))
-                env[e.outputs[0], axis] = equations[-1].outputs[0]
+                env |= {(v, axis): new for v, new in zip(e.outputs, equations[-1].outputs, strict=True)}
         outputs = tuple([atom(a, axis) for a, axis in zip(self.body.outputs, axes, strict=True)])
         inputs = (index, number, *[env[self.body.inputs[j], axis] for j, axis in keys])
         return Program(inputs, tuple(equations), outputs, self.body.name)
+
+
+def _has_rows(e: Equation, asked: Asked) -> bool:
+    """Whether an equation is a loop, of which rows are asked for."""
+    return e.primitive.traits.kind == "loop" and any([axis is not None for axes in asked.values() for axis in axes])
 
 
 def _counts_rows(e: Equation, axis: int | None) -> bool:
@@ -227,7 +276,8 @@ def _counts_rows(e: Equation, axis: int | None) -> bool:
 def _operands(e: Equation, axis: int | None) -> Without:
     """The axes without which the operands are needed for a result without that axis, and parameters that change."""
     rule = RULES.get(e.primitive.name) or RULES.get(e.primitive.traits.kind)
-    if rule is None or len(e.outputs) != 1:
+    shared = axis is None and e.primitive.traits.kind == "loop"
+    if rule is None and not shared:
         raise Dependent
     return ([None] * len(e.inputs), {}) if axis is None else ([], {}) if _counts_rows(e, axis) else rule(e, axis)
 
