@@ -341,9 +341,9 @@ def test_loops_of_known_length_do_not_wait(gpu: Any, grad: bool) -> None:
     """Their bodies are kernels that the host starts; what these need to know of the trip is on the device already."""
 
     def f(x: Any) -> Any:
-        trip = lambda c, i: (np.tanh(c @ W[:, :1] * i + c), np.sum(c))
+        trip = lambda c, i: (np.tanh(c @ W[:, :1] * i + c - np.mean(c)), np.sum(c))
         last, sums = lax.scan(trip, x, np.arange(6))
-        return np.sum(last) + np.sum(sums * lax.fori_loop(0, 70, lambda i, c: c + i * 0.5, np.zeros(6)))
+        return np.sum(last) + np.sum(sums * lax.fori_loop(0, 70, lambda i, c: c[::-1] + i * 1e-3, np.zeros(40))[:6])
 
     f = fg.grad(f) if grad else f
     g, x = fg.jit(f, device="cuda"), fg.device_put(X, "cuda")
