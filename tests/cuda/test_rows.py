@@ -95,6 +95,9 @@ TOGETHER: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "rows that are large": (times(3, lambda i, x: np.sin(x)), (rng.normal(size=(5, 40)),)),
     "sorted": (fg.vmap(times(2, lambda i, x: np.sort(x) * 0.5)), (X3,)),
     "loops inside": (fg.vmap(times(3, lambda i, x: lax.fori_loop(0, 2, lambda j, y: np.sin(y) + x, x))), (X,)),
+    "rows of a loop inside": (
+        fg.vmap(times(3, lambda i, x: lax.scan(lambda c, y: (np.sin(c) + y, c * y), x[0], x)[1])), (X3,),
+    ),
     "an index that is checked": (lambda x, t: times(3, lambda i, x: x + t[i])(x), (X, X[:3])),
 }  # fmt: skip
 

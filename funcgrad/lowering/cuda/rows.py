@@ -183,7 +183,7 @@ class Part:
         for a, axis in wanted:
             ask(a, axis)
         for e in reversed(self.body.equations):
-            for axis in asked.get(e.outputs[0], ()):
+            for axis in [d for v in e.outputs for d in asked.get(v, ())]:
                 axes, _ = _operands(e, axis)
                 for a, d in zip(e.inputs, axes, strict=True):
                     ask(a, d)
