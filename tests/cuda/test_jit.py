@@ -341,7 +341,7 @@ def test_loops_of_known_length_do_not_wait(gpu: Any, grad: bool) -> None:
     """Their bodies are kernels that the host starts; what these need to know of the trip is on the device already."""
 
     def f(x: Any) -> Any:
-        trip = lambda c, i: (np.tanh(c @ W[:, :1] * i + c), np.sum(c))
+        trip = lambda c, i: (np.tanh(c @ W[:, :1] * i + c[::-1]), np.sum(c))
         last, sums = lax.scan(trip, x, np.arange(6))
         return np.sum(last) + np.sum(sums * lax.fori_loop(0, 70, lambda i, c: c + i * 0.5, np.zeros(6)))
 

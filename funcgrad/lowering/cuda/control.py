@@ -95,10 +95,15 @@ class _CudaControl(ControlKernel):
         only_if(b, below(b, flat, rows), run)
 
     def _loop_of_row(self, env: dict[Any, Any], targets: list[Any]) -> list[Any]:
-        """The loop that a row consists of; what its trips hand out goes to its place as it is computed."""
-        (inner,) = self.e.params["body"].equations
-        cells = [self.emitter.constants(a) if isinstance(a, Literal) else env[a] for a in inner.inputs]
-        return self.emitter.loop(inner, cells, targets)
+        """The loop that a row ends with; what its trips hand out goes to its place as it is computed."""
+        emitter, body = self.emitter, self.e.params["body"]
+        *before, inner = body.equations
+        emitter.compute(before, env)
+        cells = [emitter.constants(a) if isinstance(a, Literal) else env[a] for a in inner.inputs]
+        places = dict(zip(body.outputs, targets, strict=True))
+        results = emitter.loop(inner, cells, [places.get(v) for v in inner.outputs])
+        env.update(zip(inner.outputs, results, strict=True))
+        return [emitter.read(env, a) for a in body.outputs]
 
     def _done(self, blocks: int, threads: int) -> Launch:
         emitter = self.emitter

@@ -55,17 +55,23 @@ def _spread(program: Program) -> Program:
 
 
 def is_threads(e: Equation) -> bool:
-    """Whether an equation is a loop over rows as `spread` makes it: its body is one loop, of which each row fits."""
+    """Whether an equation is a loop over rows as `spread` makes it: straight-line code, and a loop at its end.
+
+    Of that each row fits, apart from what its trips hand out.
+    """
     p = e.params
     if e.primitive.traits.kind != "loop" or p["carry"] or p["test"] or not isinstance(e.inputs[0], Literal):
         return False
     body = p["body"]
-    if len(body.equations) != 1 or body.equations[0].primitive.traits.kind != "loop" or (p["length"] or 0) < 2:
+    if not body.equations or body.equations[-1].primitive.traits.kind != "loop" or (p["length"] or 0) < 2:
         return False
-    (inner,) = body.equations
-    stacks = any([isinstance(a.aval, Stack) for a in (*e.inputs, *inner.inputs, *inner.outputs)])
-    small = all([is_small(v.aval) for v in inner.outputs[: inner.params["carry"]]])
-    return not stacks and body.outputs == inner.outputs and small and fits(inner)
+    *before, inner = body.equations
+    if any([isinstance(a.aval, Stack) for q in (e, *body.equations) for a in (*q.inputs, *q.outputs)]):
+        return False
+    kept = [*inner.outputs[: inner.params["carry"]], *[v for q in before for v in q.outputs]]
+    kept += [a for a in body.outputs if a not in inner.outputs]
+    once = all([is_small(v.aval) or body.outputs.count(v) == 1 for v in inner.outputs])
+    return once and all([is_small(a.aval) for a in kept]) and all([fits(q) for q in body.equations])
 
 
 # -- one loop
