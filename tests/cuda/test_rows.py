@@ -56,6 +56,9 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
     ),
     "rows of what it reads": (fg.vmap(recurrent, in_axes=(0, 1)), (X3, T), 2),
     "rows elsewhere": (fg.vmap(recurrent, in_axes=(0, 1), out_axes=1), (X3, T), 5),
+    "what the trips hand out": (fg.vmap(lambda x: orbit(x)[1]), (X3,), 1),
+    "some of it": (fg.vmap(lambda h, xs: recurrent(h, xs)[1][0], in_axes=(0, 1)), (X3, T), 2),
+    "the gradient of that": (fg.vmap(fg.grad(lambda s: np.sum(orbit(s)[1] ** 2))), (X3 / 10,), 4),
     "what all rows read": (fg.vmap(recurrent, in_axes=(0, None)), (X3, T[:, 0]), 2),
     "backwards": (fg.vmap(lambda h, xs: lax.scan(cell, h, xs, reverse=True), in_axes=(0, 1)), (X3, T), 2),
     "a product with a matrix": (
@@ -65,6 +68,9 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
         fg.vmap(lambda x, a: lax.fori_loop(0, 5, lambda i, x: np.tanh(a * x + a[0]), x), in_axes=(0, 1)), (X3, X3.T), 2,
     ),
     "the number of the row": (times(5, lambda i, x: x * 0.5 + counted((40, 3), 0)), (X3,), 1),
+    "the number, and what trips hand out": (
+        lambda x: lax.scan(lambda c, _: (c * 0.5 + counted((40, 3), 0), c), x, None, length=20), (X3,), 2,
+    ),
     "a number in the row": (times(5, lambda i, x: x * 0.5 + counted((40, 3), 1)), (X3,), 1),
     "trips that an argument says": (lambda x, n: fg.vmap(lambda x: lax.fori_loop(0, n, lambda i, x: x * 1.1 + i, x))(x),
                                     (X, np.int64(7)), 2),
@@ -78,6 +84,9 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
         fg.vmap(times(3, lambda i, x: lax.fori_loop(0, 2 + i, lambda j, y: np.sin(y) + x * j, x))), (X,), 1,
     ),
     "scans inside": (fg.vmap(times(3, lambda i, x: np.sum(recurrent(x, np.outer(x, x))[1][1], 0))), (X3,), 1),
+    "rows of a loop inside": (
+        fg.vmap(times(3, lambda i, x: lax.scan(lambda c, y: (np.sin(c) + y, c * y), x[0], x)[1])), (X3,), 1,
+    ),
     "a loop inside that rows share": (
         fg.vmap(times(3, lambda i, x: x * 0.9 + lax.fori_loop(0, i, lambda j, s: s + j, 0.0))), (X,), 1,
     ),

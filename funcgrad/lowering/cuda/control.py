@@ -10,7 +10,7 @@ from typing import Any
 
 from funcgrad.core.ir import Equation, Literal, Stack, Var
 from funcgrad.lowering import kernels
-from funcgrad.lowering.cuda.rows import before, is_threads
+from funcgrad.lowering.cuda.rows import is_threads
 from funcgrad.lowering.cuda.threads import BLOCK, Launch, below, flat_thread, note_first, only_if, register, widened
 from funcgrad.lowering.kernels import Loop, Schedule, Write
 from funcgrad.lowering.layout import contiguous
@@ -84,25 +84,24 @@ class _CudaControl(ControlKernel):
             fixed = [emitter._settled(c, v.aval) for c, v in zip(cells[1:], body.inputs[1 : 1 + consts], strict=False)]
             row = [emitter._row(x, i, v.aval) for x, v in zip(xs, body.inputs[1 + consts :], strict=True)]
             targets = [place.row(b, i, elem) for place, elem in zip(places, body.out_avals, strict=True)]
-            make = self._loop_of_row if is_threads(e) else lambda cells, _: emitter.run(body, cells)
-            outs = make([[i], *fixed, *row], targets)
+            env = dict(zip(body.inputs, [[i], *fixed, *row], strict=True))
+            outs = self._loop_of_row(env, targets) if is_threads(e) else emitter.run(body, [*env.values()])
             for out, target in zip(outs, targets, strict=True):
                 if out is not target:
                     emitter._store_row(target, out)
 
         only_if(b, below(b, flat, rows), run)
 
-    def _loop_of_row(self, cells: list[Any], targets: list[Any]) -> list[Any]:
-        """The loop that a row consists of; what its trips hand out goes to its place as it is computed."""
+    def _loop_of_row(self, env: dict[Any, Any], targets: list[Any]) -> list[Any]:
+        """The loop that a row ends with; what its trips hand out goes to its place as it is computed."""
         emitter, body = self.emitter, self.e.params["body"]
-        inner = body.equations[-1]
-        first = before(body, inner)
-        env = dict(zip(first.outputs, emitter.run(first, cells), strict=True))
-        cell = lambda a: emitter.constants(a) if isinstance(a, Literal) else env[a]
+        *before, inner = body.equations
+        emitter.compute(before, env)
+        cells = [emitter.constants(a) if isinstance(a, Literal) else env[a] for a in inner.inputs]
         places = dict(zip(body.outputs, targets, strict=True))
-        found = emitter.loop(inner, [cell(a) for a in inner.inputs], [places.get(v) for v in inner.outputs])
-        env |= dict(zip(inner.outputs, found, strict=True))
-        return [cell(a) for a in body.outputs]
+        results = emitter.loop(inner, cells, [places.get(v) for v in inner.outputs])
+        env.update(zip(inner.outputs, results, strict=True))
+        return [emitter.read(env, a) for a in body.outputs]
 
     def _done(self, blocks: int, threads: int) -> Launch:
         emitter = self.emitter

@@ -244,7 +244,7 @@ class CudaLoop(Threads, LoopEmitter):
         """A number, which is loaded with those of the other lanes."""
         if not isinstance(a, _Lane) or stride == 0:
             return super().load(a, stride)
-        key = a.pointer, a.offset, a.dtype
+        key = a.pointer, a.offset, a.dtype, stride
         if key not in self.loaded:
             with self._lanes(self.together):
                 self.loaded[key] = super().load(a, stride)
@@ -254,7 +254,7 @@ class CudaLoop(Threads, LoopEmitter):
         """Keep a number until those of the other lanes are there, too."""
         if not isinstance(a, _Lane):
             return super().store(value, a, stride)
-        key = a.pointer, a.offset, a.dtype
+        key = a.pointer, a.offset, a.dtype, stride
         values = [*self.waiting.pop(key, ()), value]
         if len(values) < self.together:
             self.waiting[key] = values

@@ -21,7 +21,7 @@ from funcgrad.base.errors import FuncgradError
 from funcgrad.core.ir import Atom, Aval, Equation, Literal, Program, Stack, Var, can_raise, make_aval
 from funcgrad.core.primitive import registry
 from funcgrad.lowering.registers.cells import is_small
-from funcgrad.lowering.registers.kinds import fits, fits_apart
+from funcgrad.lowering.registers.kinds import fits
 from funcgrad.lowering.simplify import simplify
 from funcgrad.ops.dot import free
 
@@ -55,25 +55,23 @@ def _spread(program: Program) -> Program:
 
 
 def is_threads(e: Equation) -> bool:
-    """Whether an equation is a loop over rows as `spread` makes it: its body ends with one loop, and a row fits."""
+    """Whether an equation is a loop over rows as `spread` makes it: straight-line code, and a loop at its end.
+
+    Of that each row fits, apart from what its trips hand out.
+    """
     p = e.params
     if e.primitive.traits.kind != "loop" or p["carry"] or p["test"] or not isinstance(e.inputs[0], Literal):
         return False
     body = p["body"]
-    if (p["length"] or 0) < 2 or not body.equations or body.equations[-1].primitive.traits.kind != "loop":
+    if not body.equations or body.equations[-1].primitive.traits.kind != "loop" or (p["length"] or 0) < 2:
         return False
-    inner = body.equations[-1]
-    if any([isinstance(a.aval, Stack) for a in (*e.inputs, *inner.inputs, *inner.outputs)]):
+    *before, inner = body.equations
+    if any([isinstance(a.aval, Stack) for q in (e, *body.equations) for a in (*q.inputs, *q.outputs)]):
         return False
-    large = [a for a in body.outputs if not is_small(a.aval)]
-    small = all([is_small(v.aval) for v in inner.outputs[: inner.params["carry"]]])
-    return small and {*large} <= {*inner.outputs} and len({*large}) == len(large) and fits_apart(body) and fits(inner)
-
-
-def before(body: Program, inner: Equation) -> Program:
-    """What a row computes before its loop: the operands of that, and results that do not come from it."""
-    wanted = [a for a in (*inner.inputs, *body.outputs) if isinstance(a, Var) and a not in inner.outputs]
-    return Program(body.inputs, body.equations[:-1], tuple(dict.fromkeys(wanted)), body.name)
+    kept = [*inner.outputs[: inner.params["carry"]], *[v for q in before for v in q.outputs]]
+    kept += [a for a in body.outputs if a not in inner.outputs]
+    once = all([is_small(v.aval) or body.outputs.count(v) == 1 for v in inner.outputs])
+    return once and all([is_small(a.aval) for a in kept]) and all([fits(q) for q in body.equations])
 
 
 # -- one loop

@@ -6,7 +6,7 @@ of the elements, which says where each element of the result comes from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,10 +97,14 @@ class Straight:
     def run(self, program: Program, cells: Sequence[Any]) -> list[Any]:
         """The results of a body for its inputs."""
         env: Env = dict(zip(program.inputs, cells, strict=True))
-        for e in program.equations:
+        self.compute(program.equations, env)
+        return [self.read(env, a) for a in program.outputs]
+
+    def compute(self, equations: Iterable[Equation], env: Env) -> None:
+        """Add the results of equations to the values that are there."""
+        for e in equations:
             results = getattr(self, "_" + kind_of(e))(e, [self.read(env, a) for a in e.inputs])
             env.update(zip(e.outputs, results, strict=True))
-        return [self.read(env, a) for a in program.outputs]
 
     def _elementwise(self, e: Equation, cells: list[Any]) -> list[Cell]:
         assert e.primitive.emit is not None

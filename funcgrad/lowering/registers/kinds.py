@@ -36,15 +36,6 @@ def fits(e: Equation) -> bool:
     return find()
 
 
-def fits_apart(body: Program) -> bool:
-    """Whether the equations before the last one of a body can be straight-line code: it is looked at apart."""
-    found = _Body()
-    return (
-        found.program(Program(body.inputs, body.equations[:-1], (), body.name), set()) is not None
-        and found.cost <= MOST
-    )
-
-
 def _native(a: Atom) -> bool:
     return a.aval.dtype in ELEMENTS
 
