@@ -244,18 +244,11 @@ class Part:
                 continue
             for axis in dict.fromkeys([axis for some in wanted.values() for axis in some]):
                 if _counts_rows(e, axis):
-                    dtype, shape = e.params["dtype"], _less(e.params["shape"], e.params["axis"])
-                    equations.append(_apply(registry["convert"], (number,), {"dtype": dtype, "weak": False}, e))
-                    primitive, inputs, params = (
-                        registry["broadcast"],
-                        equations[-1].outputs,
-                        {"shape": shape, "axes": ()},
-                    )
+                    equations += _numbered(e, number)
                 else:
                     places, changed = _operands(e, axis)
-                    primitive, params = e.primitive, e.params | changed
-                    inputs = tuple([atom(a, d) for a, d in zip(e.inputs, places, strict=True)])
-                equations.append(_apply(primitive, inputs, params, e))
+                    inputs = [atom(a, d) for a, d in zip(e.inputs, places, strict=True)]
+                    equations.append(_apply(e.primitive, inputs, e.params | changed, e))
                 env |= {(v, axis): new for v, new in zip(e.outputs, equations[-1].outputs, strict=True)}
         outputs = tuple([atom(a, axis) for a, axis in zip(self.body.outputs, axes, strict=True)])
         inputs = (index, number, *[env[self.body.inputs[j], axis] for j, axis in keys])
@@ -269,6 +262,13 @@ def _has_rows(e: Equation, asked: Asked) -> bool:
 
 def _counts_rows(e: Equation, axis: int | None) -> bool:
     return e.primitive.traits.kind == "iota" and e.params["axis"] == axis
+
+
+def _numbered(e: Equation, number: Var) -> list[Equation]:
+    """What an equation that counts along the rows is for one: its number."""
+    cast = _apply(registry["convert"], (number,), {"dtype": e.params["dtype"], "weak": False}, e)
+    shape = _less(e.params["shape"], e.params["axis"])
+    return [cast, _apply(registry["broadcast"], cast.outputs, {"shape": shape, "axes": ()}, e)]
 
 
 def _operands(e: Equation, axis: int | None) -> Without:
